@@ -1,0 +1,1 @@
+"""Headroom: capacity and cost planning for LLM serving."""

@@ -1,0 +1,1 @@
+"""The planner's questions, one module each, as pure functions."""

@@ -1,0 +1,1 @@
+"""Calibration: records of measured step times, collectors and fits."""

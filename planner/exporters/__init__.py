@@ -1,0 +1,1 @@
+"""What leaves the planner: engine flags, tables, reports."""

@@ -1,0 +1,1 @@
+"""Language models as layer groups, and what follows from their shape."""

@@ -1,0 +1,1 @@
+"""Step-by-step simulation of the engines' schedulers."""

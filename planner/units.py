@@ -1,0 +1,24 @@
+"""Units as factors to SI: multiply to come in, divide to go out.
+
+Decimal bytes (GB) and binary bytes (GiB) are different names on purpose. Inside the planner every quantity is in bytes,
+seconds, FLOP/s and dollars; only the user interface divides.
+"""
+
+KB = 1e3
+MB = 1e6
+GB = 1e9
+TB = 1e12
+KIB = 2.0**10
+MIB = 2.0**20
+GIB = 2.0**30
+
+US = 1e-6
+MS = 1e-3
+MINUTE_S = 60.0
+HOUR_S = 3600.0
+DAY_S = 86400.0
+HOURS_PER_DAY = 24.0
+
+TFLOPS = 1e12
+MILLION = 1e6
+BILLION = 1e9

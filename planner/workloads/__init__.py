@@ -1,0 +1,1 @@
+"""Workloads: lengths, arrivals and classes."""
