@@ -122,9 +122,7 @@ def linear_s(scheduled_tokens: Number, c: StepCoefficients) -> Number:
 
 def head_s(sampled_tokens: Number, c: StepCoefficients) -> Number:
     """Time of the language-model head of a step [s]; sampled_tokens : rows that get logits [token]."""
-    return smooth_max(c.head_weights_s, c.head_s_per_token * sampled_tokens, c.inverse_p) * np.minimum(
-        sampled_tokens, 1.0
-    )
+    return smooth_max(c.head_weights_s, c.head_s_per_token * sampled_tokens, c.inverse_p) * np.minimum(sampled_tokens, 1.0)
 
 
 def decode_attention_s(shape: StepShape, c: StepCoefficients) -> Number:
