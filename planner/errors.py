@@ -1,6 +1,9 @@
 """The one error that wrong input raises: it names the field, the value, the bound and the remedy."""
 
+from pydantic import ValidationError
+
 _SHOWN_CHARACTERS = 80
+_UNION_TAGS = frozenset({"rate", "users", "tokens_per_day"})
 
 
 def shorten(value: object, limit: int = _SHOWN_CHARACTERS) -> str:
@@ -31,3 +34,18 @@ class InputError(ValueError):
         self.bound = bound.rstrip(".")
         self.remedy = remedy.rstrip(".")
         super().__init__(f"{field} is {shorten(value)}: {self.bound}. {self.remedy}.")
+
+
+def as_input_error(error: ValidationError, document: str) -> InputError:
+    """Turn pydantic's first complaint into an InputError; document : name of what was read, for the remedy."""
+    first = error.errors(include_url=False)[0]
+    inner = first.get("ctx", {}).get("error")
+    if isinstance(inner, InputError):
+        return inner
+    field = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and part in _UNION_TAGS)) or document
+    value = first["input"]
+    if first["type"] == "extra_forbidden":
+        return InputError(field, value, f"is not a field of the {document}", "Remove it or correct its spelling")
+    if first["type"] == "missing":
+        return InputError(field, None, "is required", f"Add it to the {document}")
+    return InputError(field, value, first["msg"], f"Correct the field in the {document}")

@@ -1,0 +1,182 @@
+"""The Scenario: one document with every input of a plan, the same in a file, a link, the shell and Python."""
+
+import hashlib
+import json
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from planner.errors import InputError, as_input_error
+
+MAX_SCENARIO_BYTES = 64 * 1024
+
+Id = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class RateLoad(_Frozen):
+    """Load stated as requests a second."""
+
+    kind: Literal["rate"] = "rate"
+    requests_per_s: float = Field(gt=0, le=1e7, description="mean arrival rate [request/s]")
+
+
+class UsersLoad(_Frozen):
+    """Load stated as people: users × share active × requests each active user makes."""
+
+    kind: Literal["users"] = "users"
+    users: int = Field(gt=0, le=10**10, description="people who have access")
+    active_share: float = Field(gt=0, le=1, description="share of them active at once in the mean hour [1]")
+    requests_per_user_minute: float = Field(gt=0, le=1e4, description="requests an active user makes [request/min]")
+
+
+class TokensPerDayLoad(_Frozen):
+    """Load stated as tokens a day, prompt and output together."""
+
+    kind: Literal["tokens_per_day"] = "tokens_per_day"
+    tokens_per_day: float = Field(gt=0, le=1e16, description="prompt and output tokens of a day [token/day]")
+
+
+Load = Annotated[RateLoad | UsersLoad | TokensPerDayLoad, Field(discriminator="kind")]
+
+
+class WorkloadChoice(_Frozen):
+    """Which lengths and arrivals, and how much of them."""
+
+    id: Id = Field(default="azure-conversation-2023", description="workload of the catalogue or of the user's folder")
+    load: Load = Field(default=RateLoad(requests_per_s=10.0))
+    peak_factor: float | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="rate to plan for ÷ the stated mean; None: a stated rate is planned as it is, users and tokens a day take the "
+        "workload's own busiest hour",
+    )
+
+
+class ModelChoice(_Frozen):
+    """Which model at which precision."""
+
+    id: Id = "llama-3.1-8b-instruct"
+    quantization: Id = Field(default="bf16", description="weights: an id of the quantization table")
+    kv_dtype: Literal["auto", "bf16", "fp8"] = Field(default="auto", description="auto: what the quantization's checkpoint uses")
+
+
+class Targets(_Frozen):
+    """Latency targets at the 99th percentile; None leaves one open, both None is offline work."""
+
+    ttft_p99_s: float | None = Field(default=1.0, gt=0, le=86400, description="time to first token [s]")
+    tpot_p99_s: float | None = Field(default=0.030, gt=0, le=3600, description="time per output token after the first [s]")
+
+    @property
+    def offline(self) -> bool:
+        """Whether only throughput counts."""
+        return self.ttft_p99_s is None and self.tpot_p99_s is None
+
+
+class HardwareChoice(_Frozen):
+    """Where it may run and what an hour costs."""
+
+    gpu_ids: tuple[Id, ...] = Field(default=(), max_length=100, description="GPUs to compare; empty compares every priced one")
+    tensor_parallel: tuple[Annotated[int, Field(ge=1, le=64)], ...] = Field(
+        default=(), max_length=16, description="TP sizes to try; empty tries every legal one that a node holds"
+    )
+    provider: str | None = Field(default=None, max_length=60, description="only prices of this provider")
+    region: str | None = Field(default=None, max_length=60, description="only prices of this region")
+    price_basis: Literal["on_demand", "spot"] = "on_demand"
+    usd_per_gpu_hour: dict[Id, Annotated[float, Field(gt=0, le=1e6)]] = Field(
+        default_factory=dict, max_length=100, description="the user's own price by GPU id; wins over the catalogue"
+    )
+
+
+class EngineChoice(_Frozen):
+    """Engine, version, and the settings that the user holds fixed; None lets the planner choose or takes the default."""
+
+    engine: Literal["vllm"] = "vllm"
+    version: str = Field(default="0.33.0", max_length=20, pattern=r"^\d+\.\d+(\.\d+)?$")
+    max_num_seqs: int | None = Field(default=None, ge=1, le=65536)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, le=2**20)
+    max_model_len: int | None = Field(default=None, ge=2, le=2**27)
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    block_size: int | None = Field(default=None, ge=1, le=8192)
+    logged_kv_tokens: int | None = Field(
+        default=None, ge=1, le=10**12, description="the engine's own 'GPU KV cache size' line; needs one GPU and one TP size"
+    )
+    calibration_id: str | None = Field(
+        default=None, max_length=200, description="calibration record to use instead of the shipped one"
+    )
+
+
+class FleetChoice(_Frozen):
+    """How much is kept free and how many replicas may fail."""
+
+    headroom: float = Field(default=0.15, ge=0, lt=1, description="share of a replica's capacity kept free at the planned rate [1]")
+    spare_replicas: int = Field(default=1, ge=0, le=1000, description="replicas that may be down while targets hold")
+
+
+class Scenario(_Frozen):
+    """Every input of a plan. The defaults are a realistic question, answered when the app opens."""
+
+    schema_version: Literal[1] = 1
+    workload: WorkloadChoice = WorkloadChoice()
+    model: ModelChoice = ModelChoice()
+    hardware: HardwareChoice = HardwareChoice()
+    targets: Targets = Targets()
+    engine: EngineChoice = EngineChoice()
+    fleet: FleetChoice = FleetChoice()
+    seed: int = Field(default=1, ge=0, le=2**31 - 1, description="seed of every sampled quantity")
+
+    @model_validator(mode="after")
+    def _logged_kv_needs_one_layout(self) -> Self:
+        if self.engine.logged_kv_tokens is not None and (
+            len(self.hardware.gpu_ids) != 1 or len(self.hardware.tensor_parallel) != 1
+        ):
+            raise InputError(
+                "engine.logged_kv_tokens",
+                self.engine.logged_kv_tokens,
+                "belongs to one GPU and one TP size",
+                "Name exactly one hardware.gpu_ids and one hardware.tensor_parallel, or leave the logged size out",
+            )
+        return self
+
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits that name this scenario: same inputs, same digest."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """Return the scenario as JSON with sorted keys; `scenario_from_json` reads it back."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+
+def scenario_from_json(text: str | bytes) -> Scenario:
+    """Read a Scenario from JSON; every fault is an InputError that names the field, the value, the bound and the remedy.
+
+    >>> scenario_from_json('{"targets": {"ttft_p99_s": -1}}')
+    Traceback (most recent call last):
+        ...
+    planner.errors.InputError: targets.ttft_p99_s is -1: Input should be greater than 0. Correct the field in the scenario.
+    """
+    if len(text) > MAX_SCENARIO_BYTES:
+        raise InputError("scenario", len(text), f"must be at most {MAX_SCENARIO_BYTES} bytes", "Give one scenario document")
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError("scenario", type(error).__name__, f"must be JSON ({error})", "Correct the document") from error
+    return scenario_from_dict(document)
+
+
+def scenario_from_dict(document: object) -> Scenario:
+    """Make a Scenario from a plain mapping; raises InputError as `scenario_from_json` does."""
+    if not isinstance(document, dict):
+        raise InputError("scenario", document, "must be an object of fields", "Start from the default scenario and change fields")
+    try:
+        return Scenario.model_validate(document)
+    except ValidationError as error:
+        raise as_input_error(error, "scenario") from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise InputError("scenario", name, "must hold finite numbers", "Replace NaN and Infinity by numbers or null")
