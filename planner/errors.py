@@ -42,7 +42,8 @@ def as_input_error(error: ValidationError, document: str) -> InputError:
     inner = first.get("ctx", {}).get("error")
     if isinstance(inner, InputError):
         return inner
-    field = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and part in _UNION_TAGS)) or document
+    *parents, last = first["loc"] or (document,)
+    field = ".".join(str(part) for part in (*(part for part in parents if part not in _UNION_TAGS), last))
     value = first["input"]
     if first["type"] == "extra_forbidden":
         return InputError(field, value, f"is not a field of the {document}", "Remove it or correct its spelling")

@@ -1,0 +1,78 @@
+"""The scenario document: round trip, digest, and every kind of wrong input."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.scenario import MAX_SCENARIO_BYTES, Scenario, scenario_from_dict, scenario_from_json
+
+
+def test_the_default_is_the_question_the_app_opens_with() -> None:
+    scenario = Scenario()
+    assert scenario.workload.id == "azure-conversation-2023"
+    assert scenario.model.id == "llama-3.1-8b-instruct"
+    assert (scenario.targets.ttft_p99_s, scenario.targets.tpot_p99_s) == (1.0, 0.030)
+    assert not scenario.targets.offline
+
+
+@given(rate=st.floats(1e-3, 1e6), ttft=st.one_of(st.none(), st.floats(1e-3, 100)), seed=st.integers(0, 2**31 - 1))
+@settings(max_examples=60, deadline=None)
+def test_json_round_trip_keeps_everything(rate: float, ttft: float | None, seed: int) -> None:
+    document = {"workload": {"load": {"kind": "rate", "requests_per_s": rate}}, "targets": {"ttft_p99_s": ttft}, "seed": seed}
+    scenario = scenario_from_dict(document)
+    again = scenario_from_json(scenario.to_json())
+    assert again == scenario
+    assert again.digest() == scenario.digest()
+
+
+def test_digest_changes_with_any_input() -> None:
+    assert Scenario(seed=2).digest() != Scenario(seed=1).digest()
+
+
+BAD = [
+    ({"targets": {"ttft_p99_s": -1}}, "targets.ttft_p99_s"),
+    ({"targets": {"tpot_p99_s": 0}}, "targets.tpot_p99_s"),
+    ({"workload": {"load": {"kind": "rate", "requests_per_s": 0}}}, "workload.load.requests_per_s"),
+    ({"workload": {"load": {"kind": "rate", "requests_per_s": "many"}}}, "workload.load.requests_per_s"),
+    ({"workload": {"load": {"kind": "tokens_per_day", "tokens_per_day": 1e17}}}, "workload.load.tokens_per_day"),
+    ({"workload": {"load": {"kind": "wishes"}}}, "workload.load"),
+    ({"workload": {"id": "../../etc/passwd"}}, "workload.id"),
+    ({"model": {"id": "<script>alert(1)</script>"}}, "model.id"),
+    ({"hardware": {"usd_per_gpu_hour": {"l40s": -2}}}, "hardware.usd_per_gpu_hour.l40s"),
+    ({"hardware": {"tensor_parallel": [0]}}, "hardware.tensor_parallel.0"),
+    ({"fleet": {"headroom": 1.0}}, "fleet.headroom"),
+    ({"fleet": {"spare_replicas": -1}}, "fleet.spare_replicas"),
+    ({"engine": {"max_num_seqs": 10**12}}, "engine.max_num_seqs"),
+    ({"engine": {"logged_kv_tokens": 1000}}, "engine.logged_kv_tokens"),
+    ({"colour": "blue"}, "colour"),
+    ({"schema_version": 2}, "schema_version"),
+    ({"seed": 1.5}, "seed"),
+]
+
+
+@pytest.mark.parametrize(("document", "field"), BAD, ids=[field for _, field in BAD])
+def test_wrong_input_names_the_field(document: dict[str, object], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        scenario_from_dict(document)
+    assert caught.value.field == field
+    assert caught.value.bound
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"seed": NaN}', '{"seed": Infinity}', "[" * 100_000, "\ud800"])
+def test_what_is_not_a_scenario_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        scenario_from_json(text)
+
+
+def test_wrong_encoding_is_refused() -> None:
+    with pytest.raises(InputError, match="must be JSON"):
+        scenario_from_json(b'\xff\xfe{"seed": 1}\x00\x80')
+
+
+def test_a_huge_document_is_refused_before_parsing() -> None:
+    with pytest.raises(InputError, match=str(MAX_SCENARIO_BYTES)):
+        scenario_from_json(json.dumps({"colour": "b" * MAX_SCENARIO_BYTES}))
