@@ -1,0 +1,209 @@
+"""What a plan says: one choice, every candidate with its reason, and what would change the answer."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.calibration.records import CalibrationRecord
+from planner.deployment import Deployment
+from planner.fleet import Replicas
+from planner.memory import MemoryBudget
+from planner.pricing import Cost, Tariff
+from planner.scenario import Scenario
+from planner.step_model import StepCoefficients, StepTime
+from planner.workloads import LengthStats, Workload
+
+Reason = Literal[
+    "weights do not fit",
+    "layout is not legal",
+    "precision is not supported",
+    "TTFT target cannot be met",
+    "TPOT target cannot be met",
+    "no machine to rent",
+    "no price is known",
+    "no calibration",
+]
+Method = Literal["simulated", "mean field"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure with the range that the calibration's error and the sampling leave open; nominally 80 %."""
+
+    low: float
+    likely: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLoad:
+    """The load that the fleet is sized for.
+
+    mean_rps : requests a second over the day; what the bill is divided by
+    peak_rps : requests a second to plan for; the targets must hold here
+    """
+
+    mean_rps: float
+    peak_rps: float
+    peak_factor: float
+    peak_source: str
+    stated: str
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """The two scheduler settings that the plan chooses."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnobCell:
+    """One cell of the knob map: what a replica reaches with these settings.
+
+    capacity_rps : largest rate that meets the targets; None when none does
+    binds : what stops it
+    """
+
+    knobs: Knobs
+    capacity_rps: float | None
+    binds: str
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Latencies of one replica at one arrival rate, and how they were obtained."""
+
+    rate_rps: float
+    ttft_mean_s: float
+    ttft_p99_s: float
+    tpot_mean_s: float
+    tpot_p99_s: float
+    running_mean: float
+    kv_utilisation: float
+    stable: bool
+    binds: str
+    method: Method
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a candidate is not an answer, with the figures.
+
+    detail : one sentence with the figures in it
+    remedy : the nearest change that would make it one; None when nothing would
+    miss : how far off, as a ratio above 1 (needed ÷ available); None where no ratio makes sense
+    """
+
+    reason: Reason
+    detail: str
+    remedy: str | None
+    miss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultKnobs:
+    """What the engine's own settings would reach on the same machine."""
+
+    knobs: Knobs
+    capacity_rps: float | None
+    replicas: int | None
+    extra_usd_per_day: float | None
+    binds: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to serve the scenario: a GPU, a layout and its settings, or the reason why not."""
+
+    gpu_id: str
+    gpu_name: str
+    tensor_parallel: int
+    quantization_id: str
+    kv_dtype: str
+    rejection: Rejection | None
+    deployment: Deployment | None = None
+    record: CalibrationRecord | None = None
+    memory: MemoryBudget | None = None
+    coefficients: StepCoefficients | None = None
+    knobs: Knobs | None = None
+    capacity_rps: float | None = None
+    binds: str | None = None
+    latency: Latency | None = None
+    step: StepTime | None = None
+    replicas: Replicas | None = None
+    cost: Cost | None = None
+    tariff: Tariff | None = None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it meets every target and can be bought."""
+        return self.rejection is None
+
+    @property
+    def label(self) -> str:
+        """Short name: GPU and TP size."""
+        return f"{self.gpu_name} × {self.tensor_parallel}" if self.tensor_parallel > 1 else self.gpu_name
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the scenario and what it does.
+
+    patch : fields of the scenario to set, by dotted name; None when nothing can be applied
+    usd_per_day : change of the bill, negative saves; None when the change is not about money
+    """
+
+    title: str
+    detail: str
+    patch: dict[str, Any] | None
+    usd_per_day: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NearestFeasible:
+    """The smallest loosening of the targets that some candidate can meet."""
+
+    candidate: Candidate
+    ttft_p99_s: float | None
+    tpot_p99_s: float | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Evidence for the chosen candidate.
+
+    curve : latencies of one replica over arrival rates, up to saturation
+    knob_map : the grid of settings that was searched
+    replicas : replicas over the calibration's error
+    ttft_p99_s, tpot_p99_s, usd_per_day : the same for the latencies at the planned rate and the bill
+    """
+
+    curve: tuple[Latency, ...]
+    knob_map: tuple[KnobCell, ...]
+    default: DefaultKnobs
+    replicas: Interval
+    capacity_rps: Interval
+    ttft_p99_s: Interval
+    tpot_p99_s: Interval
+    usd_per_day: Interval
+    interval_source: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer to a scenario: the choice or the reason why there is none, every candidate, and what would change it."""
+
+    scenario: Scenario
+    workload: Workload
+    lengths: LengthStats
+    load: PlannedLoad
+    candidates: tuple[Candidate, ...]
+    chosen: Candidate | None
+    nearest: NearestFeasible | None
+    details: Details | None
+    changes: tuple[Change, ...]
+    warnings: tuple[str, ...]
+    summary: str
