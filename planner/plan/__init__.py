@@ -1,0 +1,1 @@
+"""Plan: from a scenario to GPUs, settings, latencies and dollars."""
