@@ -1,0 +1,81 @@
+"""Runs the plain scheduler over a list of requests on a virtual clock."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from planner.simulator.limits import EngineLimits, Stop
+from planner.simulator.plain_loop import Batch, PlainScheduler, Sequence
+
+StepTime = Callable[[Batch], float]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainResult:
+    """What the plain loop did: each sequence with its times, each step that ran."""
+
+    sequences: list[Sequence]
+    steps: list[Batch]
+
+
+def run_plain(sequences: Iterable[Sequence], limits: EngineLimits, step_time: StepTime, stop: Stop = "length") -> PlainResult:
+    """Serve all sequences and return their times and the steps.
+
+    sequences : in any order; ties of arrival go by index
+    step_time : seconds that a step lasts [s], above 0
+
+    With asynchronous scheduling a step is decided when the one before it starts, on what is known then; without it, when the one
+    before it has ended. Requests that arrive at the moment of a decision take part in it.
+    """
+    everyone = sorted(sequences, key=lambda sequence: (sequence.arrival_s, sequence.index))
+    scheduler = PlainScheduler(limits, stop)
+    arrivals = [sequence for sequence in everyone if _accept(sequence, limits)]
+    steps: list[Batch] = []
+    clock_s = 0.0
+    batch: Batch | None = None
+    arrived = 0
+    while batch is not None or scheduler.running or scheduler.num_waiting or arrived < len(arrivals):
+        start_s = clock_s
+        if batch is None:
+            if not scheduler.running and not scheduler.num_waiting:
+                start_s = max(clock_s, arrivals[arrived].arrival_s)
+            arrived = _add_arrived(scheduler, arrivals, arrived, start_s)
+            batch = _decide(scheduler, start_s)
+            if batch is None:
+                raise RuntimeError("The scheduler has work and nothing in flight, yet schedules nothing")
+        batch.start_s = start_s
+        batch.duration_s = step_time(batch)
+        steps.append(batch)
+        following = None
+        if limits.async_scheduling:
+            arrived = _add_arrived(scheduler, arrivals, arrived, start_s)
+            following = _decide(scheduler, start_s)
+        scheduler.update(batch)
+        clock_s = batch.end_s
+        batch = following
+    return PlainResult(everyone, steps)
+
+
+def _accept(sequence: Sequence, limits: EngineLimits) -> bool:
+    """Cut the output at max_model_len as the engine does; mark requests that it could never serve as rejected."""
+    if limits.max_model_len is not None:
+        sequence.output_tokens = min(sequence.output_tokens, limits.max_model_len - sequence.prompt_tokens)
+    most_cached = sequence.prompt_tokens + sequence.output_tokens - 1
+    fits = most_cached <= limits.num_blocks * limits.block_size
+    sequence.rejected = sequence.prompt_tokens < 1 or sequence.output_tokens < 1 or not fits
+    return not sequence.rejected
+
+
+def _add_arrived(scheduler: PlainScheduler, arrivals: list[Sequence], arrived: int, now_s: float) -> int:
+    while arrived < len(arrivals) and arrivals[arrived].arrival_s <= now_s:
+        scheduler.add(arrivals[arrived])
+        arrived += 1
+    return arrived
+
+
+def _decide(scheduler: PlainScheduler, now_s: float) -> Batch | None:
+    batch = scheduler.schedule()
+    batch.scheduled_at_s = now_s
+    for row in batch.rows:
+        if row.sequence.first_scheduled_s is None:
+            row.sequence.first_scheduled_s = now_s
+    return batch if batch.rows else None
