@@ -1,0 +1,248 @@
+"""The command line: the same documents as the browser and the Python API.
+
+    python -m planner plan --rate 10 --gpu h100-80g-sxm
+    python -m planner models | gpus | workloads
+    python -m planner questions --json
+
+Wrong input prints one line on standard error and exits with 2; a plan that can't meet its targets is an answer and exits with 0.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError
+
+EXIT_OK = 0
+EXIT_INPUT = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit status; argv : the arguments, sys.argv's when None."""
+    arguments = _parser().parse_args(argv)
+    try:
+        verb: Callable[[argparse.Namespace], None] = arguments.verb
+        verb(arguments)
+    except InputError as error:
+        print(f"planner: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except BrokenPipeError:
+        sys.stderr.close()
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="planner", description="Capacity and cost planning for LLM serving.")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    _add_plan(verbs)
+    for name, verb, text in (
+        ("models", _models, "list the models of the catalogue"),
+        ("gpus", _gpus, "list the GPUs of the catalogue"),
+        ("workloads", _workloads, "list the workloads"),
+    ):
+        listing = verbs.add_parser(name, help=text, description=text)
+        listing.add_argument("--json", action="store_true", help="print JSON")
+        listing.set_defaults(verb=verb)
+    _add_questions(verbs)
+    memory = verbs.add_parser("memory-check", help="compare predicted KV capacity with vLLM's own start-up logs")
+    memory.add_argument("--json", action="store_true", help="print JSON")
+    memory.set_defaults(verb=_memory_check)
+    bench = verbs.add_parser("bench", help="measure the planner itself")
+    bench.add_argument("what", choices=["simulator"])
+    bench.add_argument("--workload", type=Path, required=True, help="CSV: arrived_at, num_prefill_tokens, num_decode_tokens")
+    bench.set_defaults(verb=_bench)
+    compiling = verbs.add_parser("compile", help="compile the simulator's loop into the cache")
+    compiling.set_defaults(verb=_compile)
+    return parser
+
+
+def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
+    plan = verbs.add_parser("plan", help="size a fleet, choose its settings and price it")
+    plan.add_argument("--scenario", type=Path, help="scenario document (JSON); the flags below change it")
+    load = plan.add_mutually_exclusive_group()
+    load.add_argument("--rate", type=float, metavar="R", help="mean requests a second")
+    load.add_argument("--tokens-per-day", type=float, metavar="N", help="prompt and output tokens a day")
+    load.add_argument("--users", type=int, metavar="N", help="people with access; see --active-share, --requests-per-minute")
+    plan.add_argument("--active-share", type=float, default=0.2, help="share of users active at once (default 0.2)")
+    plan.add_argument("--requests-per-minute", type=float, default=0.4, help="requests an active user makes a minute (default 0.4)")
+    for flag, metavar, text in (
+        ("--workload", "ID", "workload id"),
+        ("--model", "ID", "model id"),
+        ("--quantization", "ID", "weights, for example bf16 or fp8"),
+        ("--kv-dtype", "DTYPE", "auto, bf16 or fp8"),
+        ("--provider", "NAME", "only this provider's prices"),
+        ("--region", "NAME", "only this region's prices"),
+        ("--engine-version", "V", "vLLM version"),
+    ):
+        plan.add_argument(flag, metavar=metavar, help=text)
+    plan.add_argument(
+        "--gpu", action="append", metavar="ID", help="GPU to consider; repeat for several (default: every priced one)"
+    )
+    plan.add_argument("--tp", action="append", type=int, metavar="N", help="tensor-parallel size to consider; repeat for several")
+    plan.add_argument("--peak-factor", type=float, help="peak rate ÷ mean rate")
+    plan.add_argument("--ttft-p99", type=float, metavar="S", help="target: p99 time to first token in seconds")
+    plan.add_argument("--tpot-p99", type=float, metavar="S", help="target: p99 time per output token in seconds")
+    plan.add_argument("--offline", action="store_true", help="no latency targets: throughput and cost only")
+    plan.add_argument("--headroom", type=float, help="share of capacity kept free")
+    plan.add_argument("--spares", type=int, help="replicas that may be down")
+    plan.add_argument("--max-num-seqs", type=int, help="hold this setting fixed")
+    plan.add_argument("--max-num-batched-tokens", type=int, help="hold this setting fixed")
+    plan.add_argument("--seed", type=int, help="seed of every sampled quantity")
+    plan.add_argument("--json", action="store_true", help="print the whole plan as JSON")
+    plan.set_defaults(verb=_plan)
+
+
+def _add_questions(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
+    questions = verbs.add_parser("questions", help="the textbook figures of the planner's questions")
+    questions.add_argument("--gpu", default="h100-80g-sxm", metavar="ID", help="GPU whose peak and bandwidth are used")
+    questions.add_argument("--e-mem", type=float, default=0.97, help="memory efficiency (default 0.97)")
+    questions.add_argument("--e-comp", type=float, default=0.475, help="compute efficiency (default 0.475)")
+    questions.add_argument("--json", action="store_true", help="print JSON")
+    questions.set_defaults(verb=_questions)
+
+
+def scenario_document(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the scenario document that a file and the flags describe; a flag wins over the file."""
+    document: dict[str, Any] = {}
+    if arguments.scenario is not None:
+        document = json.loads(_read_scenario(arguments.scenario))
+    for path, value in _flag_values(arguments):
+        if value is None:
+            continue
+        *parents, field = path.split(".")
+        place = document
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[field] = value
+    if arguments.offline:
+        document["targets"] = {"ttft_p99_s": None, "tpot_p99_s": None}
+    return document
+
+
+def _flag_values(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
+    return [
+        ("workload.id", arguments.workload),
+        ("workload.load", _load(arguments)),
+        ("workload.peak_factor", arguments.peak_factor),
+        ("model.id", arguments.model),
+        ("model.quantization", arguments.quantization),
+        ("model.kv_dtype", arguments.kv_dtype),
+        ("hardware.gpu_ids", arguments.gpu),
+        ("hardware.tensor_parallel", arguments.tp),
+        ("hardware.provider", arguments.provider),
+        ("hardware.region", arguments.region),
+        ("targets.ttft_p99_s", arguments.ttft_p99),
+        ("targets.tpot_p99_s", arguments.tpot_p99),
+        ("fleet.headroom", arguments.headroom),
+        ("fleet.spare_replicas", arguments.spares),
+        ("engine.version", arguments.engine_version),
+        ("engine.max_num_seqs", arguments.max_num_seqs),
+        ("engine.max_num_batched_tokens", arguments.max_num_batched_tokens),
+        ("seed", arguments.seed),
+    ]
+
+
+def _load(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    if arguments.rate is not None:
+        return {"kind": "rate", "requests_per_s": arguments.rate}
+    if arguments.tokens_per_day is not None:
+        return {"kind": "tokens_per_day", "tokens_per_day": arguments.tokens_per_day}
+    if arguments.users is not None:
+        return {
+            "kind": "users",
+            "users": arguments.users,
+            "active_share": arguments.active_share,
+            "requests_per_user_minute": arguments.requests_per_minute,
+        }
+    return None
+
+
+def _read_scenario(path: Path) -> str:
+    from planner.scenario import scenario_from_json
+
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InputError("--scenario", str(path), f"can't be read ({error.strerror})", "Give a readable JSON file") from error
+    return scenario_from_json(text).model_dump_json()
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    from planner.exporters.plan_document import plan_document, plan_text
+    from planner.plan import plan
+    from planner.scenario import scenario_from_dict
+
+    answer = plan(scenario_from_dict(scenario_document(arguments)))
+    print(_json(plan_document(answer)) if arguments.json else plan_text(answer))
+
+
+def _models(arguments: argparse.Namespace) -> None:
+    from planner.exporters.listings import model_rows
+
+    _print_rows(model_rows(), as_json=arguments.json)
+
+
+def _gpus(arguments: argparse.Namespace) -> None:
+    from planner.exporters.listings import gpu_rows
+
+    _print_rows(gpu_rows(), as_json=arguments.json)
+
+
+def _workloads(arguments: argparse.Namespace) -> None:
+    from planner.exporters.listings import workload_rows
+
+    _print_rows(workload_rows(), as_json=arguments.json)
+
+
+def _questions(arguments: argparse.Namespace) -> None:
+    from planner.questions import answer_questions
+
+    answers = answer_questions(arguments.gpu, arguments.e_mem, arguments.e_comp)
+    if arguments.json:
+        print(_json(answers))
+        return
+    for question, figures in answers.items():
+        print(question, *(f"{name}={value:.6g}" for name, value in figures.items()))
+
+
+def _memory_check(arguments: argparse.Namespace) -> None:
+    from planner.memory import memory_report
+
+    report = memory_report()
+    print(_json(report.document()) if arguments.json else report.text())
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    from planner.simulator.bench import bench_simulator
+
+    print(_json(bench_simulator(arguments.workload)))
+
+
+def _compile(_arguments: argparse.Namespace) -> None:
+    from planner.simulator import warm_up
+
+    warm_up(print)
+
+
+def _print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print(_json(rows))
+        return
+    columns = list(rows[0])
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    widths = [max(len(column), *(len(line[i]) for line in cells)) for i, column in enumerate(columns)]
+    for line in [columns, *cells]:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=1, allow_nan=False)

@@ -1,0 +1,77 @@
+"""The catalogues as plain rows, one dict an entry: for the shell, for tables, for files."""
+
+from typing import Any
+
+from planner.hardware import list_gpus, prices_for
+from planner.models import kv_bytes, list_models
+from planner.units import BILLION, GB, GIB, KB, TB, TFLOPS
+from planner.workloads import list_workloads
+
+
+def gpu_rows() -> list[dict[str, Any]]:
+    """Return one row for each GPU: memory, bandwidth, dense peak, and the cheapest on-demand price."""
+    rows = []
+    for gpu in list_gpus():
+        prices = [price for price in prices_for(gpu.id) if price.on_demand_usd_per_hour is not None]
+        cheapest = min(prices, key=lambda price: price.usd_per_gpu_hour()) if prices else None
+        rows.append(
+            {
+                "id": gpu.id,
+                "name": gpu.name,
+                "memory_gib": gpu.memory_reported_bytes / GIB,
+                "memory_tb_per_s": gpu.memory_bytes_per_s / TB,
+                "bf16_tflops": _tflops(gpu.dense_flops_per_s.get("bf16")),
+                "fp8_tflops": _tflops(gpu.dense_flops_per_s.get("fp8")),
+                "link_gb_per_s": gpu.link.unidirectional_bytes_per_s / GB if gpu.link else None,
+                "tdp_w": gpu.tdp_w,
+                "usd_per_gpu_hour": cheapest.usd_per_gpu_hour() if cheapest else None,
+                "price_from": f"{cheapest.provider} {cheapest.as_of}" if cheapest else None,
+                "confidence": gpu.confidence,
+            }
+        )
+    return rows
+
+
+def model_rows() -> list[dict[str, Any]]:
+    """Return one row for each model: parameters, KV cache of a token at 16 bit, context."""
+    rows = []
+    for model in list_models():
+        kv = kv_bytes(model, "bf16")
+        rows.append(
+            {
+                "id": model.id,
+                "name": model.name,
+                "family": model.family,
+                "parameters_b": model.total_params / BILLION,
+                "active_b": model.active_params / BILLION,
+                "layers": model.layers,
+                "kv_kb_per_token": kv.full_bytes_per_token / KB,
+                "window_kv_kb_per_token": kv.window_bytes_per_token / KB,
+                "max_positions": model.max_positions,
+                "licence": model.licence,
+            }
+        )
+    return rows
+
+
+def workload_rows() -> list[dict[str, Any]]:
+    """Return one row for each workload: lengths in tokens and the peak factor."""
+    rows = []
+    for workload in list_workloads():
+        stats = workload.lengths.stats()
+        rows.append(
+            {
+                "id": workload.id,
+                "name": workload.name,
+                "prompt_mean": round(stats.prompt_mean),
+                "prompt_p99": round(stats.prompt_p99),
+                "output_mean": round(stats.output_mean),
+                "output_p99": round(stats.output_p99),
+                "peak_factor": workload.peak_factor,
+            }
+        )
+    return rows
+
+
+def _tflops(flops_per_s: float | None) -> float | None:
+    return None if flops_per_s is None else flops_per_s / TFLOPS
