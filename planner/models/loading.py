@@ -1,0 +1,95 @@
+"""Finds models by id: the shipped catalogue, and the user's own files in PLANNER_HOME/models, which win over it.
+
+A user's entry is one file: a catalogue file or a Hugging Face config.json, named <id>.json or <id>/config.json.
+"""
+
+import difflib
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from planner.errors import InputError
+from planner.models.config_fields import MAX_CONFIG_BYTES, parse_config
+from planner.models.hf_config import model_from_config
+from planner.models.spec import ModelSpec
+from planner.paths import MODELS_DIR, user_home
+
+_MAX_FILES = 10_000
+
+
+def load_model(model_id: str) -> ModelSpec:
+    """Return the model of an id, or of a Hugging Face repository name that the catalogue knows; case does not matter.
+
+    Raises InputError for an unknown id, with those that come close, and for a file that is not a model.
+    """
+    if not isinstance(model_id, str) or not 0 < len(model_id) <= 200:
+        raise InputError("model", model_id, "must be a model's id", "Choose one from list_models()")
+    files = _files()
+    path = files.get(model_id.casefold())
+    if path is not None:
+        return _read(path)
+    for spec in map(_read, files.values()):
+        if spec.hf_repo is not None and spec.hf_repo.casefold() == model_id.casefold():
+            return spec
+    near = difflib.get_close_matches(model_id.casefold(), files, n=4, cutoff=0.5)
+    bound = f"is not in the catalogue; close to it: {', '.join(near)}" if near else "is not in the catalogue"
+    raise InputError("model", model_id, bound, "Choose an id from list_models(), or put its config.json into PLANNER_HOME/models")
+
+
+def list_models() -> tuple[ModelSpec, ...]:
+    """Return all models by id, the user's own among them; raises InputError when one of the user's files is not a model."""
+    return tuple(_read(path) for _, path in sorted(_files().items()))
+
+
+def _files() -> dict[str, Path]:
+    """Return the file of each id, the user's after the shipped ones so that they win."""
+    found = _scan(MODELS_DIR)
+    home = user_home()
+    if home is not None:
+        found |= _scan(home / "models")
+    return found
+
+
+def _scan(folder: Path) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    if not folder.is_dir():
+        return found
+    with os.scandir(folder) as entries:
+        for number, entry in enumerate(entries):
+            if number >= _MAX_FILES:
+                raise InputError("PLANNER_HOME", str(folder), f"must hold at most {_MAX_FILES:,} models", "Move some files away")
+            if entry.name.endswith(".json") and entry.is_file():
+                found[entry.name[: -len(".json")].casefold()] = Path(entry.path)
+            elif entry.is_dir() and (Path(entry.path) / "config.json").is_file():
+                found[entry.name.casefold()] = Path(entry.path) / "config.json"
+    return found
+
+
+def _read(path: Path) -> ModelSpec:
+    stat = path.stat()
+    return _parsed(str(path), stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(path_text: str, _mtime_ns: int, size: int) -> ModelSpec:
+    path = Path(path_text)
+    where = f"models/{path.name}"
+    if size > MAX_CONFIG_BYTES:
+        raise InputError(where, f"{size:,} bytes", f"must be at most {MAX_CONFIG_BYTES:,} bytes", "Give a config.json, not weights")
+    text = path.read_bytes()
+    name = path.parent.name if path.name == "config.json" else path.stem
+    if path.parent == MODELS_DIR:
+        return ModelSpec.model_validate_json(text)
+    content = parse_config(text)
+    if "groups" not in content:
+        return model_from_config(content, name)
+    try:
+        return ModelSpec.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"{where}: {field}", first["input"], first["msg"], "Compare with a file of the shipped catalogue"
+        ) from None
