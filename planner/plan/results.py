@@ -19,7 +19,6 @@ Reason = Literal[
     "TTFT target cannot be met",
     "TPOT target cannot be met",
     "no machine to rent",
-    "no price is known",
     "no calibration",
 ]
 Method = Literal["simulated", "mean field"]
@@ -176,7 +175,7 @@ class Details:
 
     curve : latencies of one replica over arrival rates, up to saturation
     knob_map : the grid of settings that was searched
-    replicas : replicas over the calibration's error
+    replicas : replicas and capacity of one over the calibration's error
     ttft_p99_s, tpot_p99_s, usd_per_day : the same for the latencies at the planned rate and the bill
     """
 
@@ -187,7 +186,7 @@ class Details:
     capacity_rps: Interval
     ttft_p99_s: Interval
     tpot_p99_s: Interval
-    usd_per_day: Interval
+    usd_per_day: Interval | None
     interval_source: str
     command: tuple[str, ...]
 

@@ -1,0 +1,175 @@
+"""A plan as JSON and as text."""
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.plan.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
+from planner.pricing import Cost, Tariff
+from planner.units import GIB, MS
+
+DOCUMENT_VERSION = 1
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return the whole plan as plain JSON types, in SI units and dollars; keys are stable within one document_version."""
+    return {
+        "document_version": DOCUMENT_VERSION,
+        "summary": plan.summary,
+        "feasible": plan.chosen is not None,
+        "scenario": plan.scenario.model_dump(mode="json"),
+        "scenario_digest": plan.scenario.digest(),
+        "load": asdict(plan.load),
+        "lengths": plan.lengths._asdict(),
+        "chosen": _candidate(plan.chosen) if plan.chosen else None,
+        "details": _details(plan),
+        "nearest_feasible": _nearest(plan.nearest),
+        "candidates": [_candidate(candidate) for candidate in plan.candidates],
+        "changes": [_change(change) for change in plan.changes],
+        "warnings": list(plan.warnings),
+    }
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the plan as text for a terminal: the answer, the choice, the rivals with their reasons, what would change it."""
+    lines = [plan.summary, ""]
+    if plan.chosen is not None:
+        lines += [*_chosen_lines(plan, plan.chosen), ""]
+    feasible = [candidate for candidate in plan.candidates if candidate.feasible]
+    if feasible:
+        lines += ["Candidates, cheapest first:", *(f"  {_candidate_line(candidate)}" for candidate in feasible[:10]), ""]
+    rejected = [candidate for candidate in plan.candidates if candidate.rejection is not None]
+    if rejected:
+        lines += ["Not possible:", *(f"  {_rejection_line(candidate)}" for candidate in rejected[:10])]
+        lines += [f"  … and {len(rejected) - 10} more (--json lists all)"] if len(rejected) > 10 else []
+        lines += [""]
+    if plan.changes:
+        lines += ["What would change it:", *(f"  {change.title}: {change.detail}" for change in plan.changes), ""]
+    lines += [f"Note: {warning}" for warning in plan.warnings]
+    return "\n".join(lines).rstrip()
+
+
+def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:
+    lines = []
+    if chosen.knobs and chosen.latency and chosen.replicas and chosen.capacity_rps:
+        latency = chosen.latency
+        lines.append(f"max_num_seqs {chosen.knobs.max_num_seqs}, max_num_batched_tokens {chosen.knobs.max_num_batched_tokens}")
+        lines.append(
+            f"one replica carries {chosen.capacity_rps:.3g} req/s, planned at {latency.rate_rps:.3g} req/s; {chosen.binds} binds"
+        )
+        lines.append(f"TTFT {_mean_and_p99(latency.ttft_mean_s, latency.ttft_p99_s)} ({latency.method})")
+        lines.append(f"TPOT {_mean_and_p99(latency.tpot_mean_s, latency.tpot_p99_s)} ({latency.method})")
+    if chosen.memory:
+        lines.append(f"KV cache {chosen.memory.kv_bytes / GIB:.3g} GiB a GPU: {chosen.memory.kv_tokens:,} tokens")
+    if chosen.tariff:
+        lines.append(f"priced as {_tariff(chosen.tariff)}")
+    if chosen.record:
+        lines.append(f"step times from {chosen.record.id} ({chosen.record.basis})")
+    if plan.details:
+        lines += [f"replicas {_range(plan.details.replicas)} with {plan.details.interval_source}", " ".join(plan.details.command)]
+    return lines
+
+
+def _mean_and_p99(mean_s: float, p99_s: float) -> str:
+    return f"mean {mean_s / MS:.3g} ms, p99 {p99_s / MS:.3g} ms"
+
+
+def _tariff(tariff: Tariff) -> str:
+    where = f"{tariff.provider} {tariff.instance} in {tariff.region}, {tariff.basis}"
+    dated = f", {tariff.as_of}" if tariff.as_of else ""
+    return f"{where}, ${tariff.usd_per_gpu_hour:.3g} a GPU-hour{dated}"
+
+
+def _candidate_line(candidate: Candidate) -> str:
+    text = candidate.label
+    if candidate.replicas and candidate.capacity_rps:
+        text += f": {candidate.replicas.total} replicas of {candidate.capacity_rps:.3g} req/s"
+    if candidate.cost:
+        text += f", ${candidate.cost.usd_per_day:,.0f}/day, ${candidate.cost.usd_per_million_tokens:.3g} per million tokens"
+    if candidate.latency:
+        text += f", p99 TTFT {candidate.latency.ttft_p99_s / MS:.3g} ms, p99 TPOT {candidate.latency.tpot_p99_s / MS:.3g} ms"
+    return text
+
+
+def _rejection_line(candidate: Candidate) -> str:
+    rejection = candidate.rejection
+    return candidate.label if rejection is None else f"{candidate.label}: {rejection.detail}"
+
+
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "gpu": candidate.gpu_id,
+        "gpu_name": candidate.gpu_name,
+        "tensor_parallel": candidate.tensor_parallel,
+        "quantization": candidate.quantization_id,
+        "kv_dtype": candidate.kv_dtype,
+        "rejection": asdict(candidate.rejection) if candidate.rejection else None,
+        "max_num_seqs": candidate.knobs.max_num_seqs if candidate.knobs else None,
+        "max_num_batched_tokens": candidate.knobs.max_num_batched_tokens if candidate.knobs else None,
+        "kv_tokens": candidate.memory.kv_tokens if candidate.memory else None,
+        "num_blocks": candidate.memory.num_blocks if candidate.memory else None,
+        "capacity_rps": candidate.capacity_rps,
+        "binds": candidate.binds,
+        "latency": _latency(candidate.latency),
+        "replicas": _replicas(candidate),
+        "gpus": candidate.replicas.total * candidate.tensor_parallel if candidate.replicas else None,
+        "cost": _cost(candidate.cost),
+        "calibration": {"id": candidate.record.id, "basis": candidate.record.basis} if candidate.record else None,
+    }
+
+
+def _replicas(candidate: Candidate) -> dict[str, Any] | None:
+    replicas = candidate.replicas
+    return None if replicas is None else asdict(replicas) | {"total": replicas.total}
+
+
+def _cost(cost: Cost | None) -> dict[str, Any] | None:
+    if cost is None:
+        return None
+    document = asdict(cost)
+    as_of = cost.tariff.as_of
+    document["tariff"]["as_of"] = as_of.isoformat() if as_of else None
+    return document
+
+
+def _latency(latency: Latency | None) -> dict[str, Any] | None:
+    return None if latency is None else asdict(latency)
+
+
+def _details(plan: Plan) -> dict[str, Any] | None:
+    details = plan.details
+    if details is None:
+        return None
+    return {
+        "curve": [asdict(point) for point in details.curve],
+        "knob_map": [asdict(cell) for cell in details.knob_map],
+        "default_knobs": asdict(details.default),
+        "replicas": asdict(details.replicas),
+        "capacity_rps": asdict(details.capacity_rps),
+        "ttft_p99_s": asdict(details.ttft_p99_s),
+        "tpot_p99_s": asdict(details.tpot_p99_s),
+        "usd_per_day": asdict(details.usd_per_day) if details.usd_per_day else None,
+        "interval_source": details.interval_source,
+        "command": list(details.command),
+    }
+
+
+def _nearest(nearest: NearestFeasible | None) -> dict[str, Any] | None:
+    if nearest is None:
+        return None
+    return {
+        "gpu": nearest.candidate.gpu_id,
+        "tensor_parallel": nearest.candidate.tensor_parallel,
+        "ttft_p99_s": nearest.ttft_p99_s,
+        "tpot_p99_s": nearest.tpot_p99_s,
+        "detail": nearest.detail,
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return asdict(change)
+
+
+def _range(interval: Interval) -> str:
+    if interval.low == interval.high:
+        return f"{interval.likely:.0f}"
+    return f"{interval.low:.0f}–{interval.high:.0f}, {interval.likely:.0f} most likely"

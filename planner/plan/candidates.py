@@ -1,0 +1,154 @@
+"""Which GPUs, layouts and machines a scenario may use, and what a deployment of it looks like."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from planner.deployment import Deployment, Parallelism
+from planner.engines import EngineConfig, engine_defaults
+from planner.errors import InputError
+from planner.fleet import Placement, place
+from planner.hardware import GpuProfile, Price, list_gpus, load_gpu, nodes_for, prices_for
+from planner.models import QUANTIZATIONS, ModelSpec, Quantization, load_model, tp_refusal
+from planner.pricing import Tariff
+from planner.scenario import HardwareChoice, Scenario
+
+TENSOR_PARALLEL_SIZES = (1, 2, 4, 8, 16)
+_LARGEST_UNPRICED_MACHINE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A GPU and a tensor-parallel size, with the machines that hold it; refusal says why the model can't be split so."""
+
+    gpu: GpuProfile
+    tensor_parallel: int
+    tariffs: tuple[Tariff, ...]
+    refusal: str | None
+
+
+def layouts(scenario: Scenario, model: ModelSpec) -> tuple[Layout, ...]:
+    """Return every GPU × TP size that the scenario allows, in the order of the catalogue.
+
+    Without named GPUs: every GPU with a price that matches the scenario's provider, region and price basis. TP sizes: those that a
+    machine with a matching price holds, up to 8 where no price is known.
+    """
+    choice = scenario.hardware
+    found: list[Layout] = []
+    for gpu in _gpus(choice):
+        tariffs = tariffs_for(gpu.id, choice)
+        if not tariffs and not choice.gpu_ids:
+            continue
+        sizes = choice.tensor_parallel or _sizes(gpu, tariffs)
+        found.extend(Layout(gpu, size, tariffs, tp_refusal(model, size)) for size in sizes)
+    if not found:
+        raise InputError(
+            "hardware",
+            choice.provider or choice.region or choice.price_basis,
+            "matches no GPU with a known price",
+            "Choose another provider, region or price basis, or give hardware.usd_per_gpu_hour",
+        )
+    return tuple(found)
+
+
+def tariffs_for(gpu_id: str, choice: HardwareChoice) -> tuple[Tariff, ...]:
+    """Return the machines with a GPU that the scenario may rent; the user's own price replaces the catalogue's."""
+    own = choice.usd_per_gpu_hour.get(gpu_id)
+    if own is not None:
+        sizes = sorted({node.gpu_count for node in nodes_for(gpu_id)} | {1, _LARGEST_UNPRICED_MACHINE})
+        return tuple(
+            Tariff("your price", f"{size} GPU", "yours", size, own * size, "per GPU-hour", "given by you", None) for size in sizes
+        )
+    tariffs = [_tariff(price, choice) for price in prices_for(gpu_id, choice.provider, choice.region)]
+    return tuple(tariff for tariff in tariffs if tariff is not None)
+
+
+def cheapest_placement(layout: Layout, replicas: int) -> tuple[Tariff, Placement] | None:
+    """Return the machines that hold the replicas for the least money an hour; None when no machine holds one replica."""
+    options = (
+        (tariff, placement)
+        for tariff in layout.tariffs
+        if (placement := place(replicas, layout.tensor_parallel, tariff.gpus_per_instance)) is not None
+    )
+    return min(options, key=lambda option: _dearness(*option), default=None)
+
+
+def quantization_for(scenario: Scenario, model: ModelSpec) -> Quantization:
+    """Return the scenario's quantization; "native" is what the model's checkpoint is stored in."""
+    wanted = scenario.model.quantization
+    if wanted == "native":
+        return model.native_quantization or QUANTIZATIONS["bf16"]
+    if wanted not in QUANTIZATIONS:
+        raise InputError(
+            "model.quantization", wanted, f"must be native or one of {', '.join(QUANTIZATIONS)}", "Choose one of these"
+        )
+    return QUANTIZATIONS[wanted]
+
+
+def kv_dtype_for(scenario: Scenario, quantization: Quantization) -> str:
+    """Return how keys and values are stored: the scenario's choice, or what the quantization brings."""
+    return quantization.kv_dtype if scenario.model.kv_dtype == "auto" else scenario.model.kv_dtype
+
+
+def engine_for(scenario: Scenario, gpu: GpuProfile, tensor_parallel: int) -> EngineConfig:
+    """Return the engine's own settings on this GPU, with what the user holds fixed."""
+    choice = scenario.engine
+    usage = "offline" if scenario.targets.offline else "server"
+    config = _defaults(choice.engine, choice.version, gpu, tensor_parallel, usage)
+    held = {
+        name: value
+        for name in ("max_model_len", "gpu_memory_utilization", "block_size")
+        if (value := getattr(choice, name)) is not None
+    }
+    return config.replace(**held) if held else config
+
+
+def deployment_for(scenario: Scenario, layout: Layout) -> Deployment:
+    """Return the deployment of a layout under the engine's own settings; InputError when its parts don't fit together."""
+    model = load_model(scenario.model.id)
+    quantization = quantization_for(scenario, model)
+    return Deployment(
+        gpu=layout.gpu,
+        model=model,
+        quantization=quantization,
+        kv_dtype=kv_dtype_for(scenario, quantization),
+        parallelism=Parallelism(tp=layout.tensor_parallel),
+        engine=engine_for(scenario, layout.gpu, layout.tensor_parallel),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _defaults(engine: str, version: str, gpu: GpuProfile, tensor_parallel: int, usage: str) -> EngineConfig:
+    return engine_defaults(engine, version, gpu, tensor_parallel, usage=usage)  # type: ignore[arg-type]
+
+
+def _gpus(choice: HardwareChoice) -> Iterable[GpuProfile]:
+    return [load_gpu(gpu_id) for gpu_id in choice.gpu_ids] if choice.gpu_ids else list_gpus()
+
+
+def _sizes(gpu: GpuProfile, tariffs: tuple[Tariff, ...]) -> tuple[int, ...]:
+    largest = max((tariff.gpus_per_instance for tariff in tariffs), default=_LARGEST_UNPRICED_MACHINE)
+    domain = gpu.link.domain_gpus if gpu.link else _LARGEST_UNPRICED_MACHINE
+    return tuple(size for size in TENSOR_PARALLEL_SIZES if size <= largest and size <= max(domain, _LARGEST_UNPRICED_MACHINE))
+
+
+def _tariff(price: Price, choice: HardwareChoice) -> Tariff | None:
+    on_demand = choice.price_basis == "on_demand"
+    usd_per_hour = price.on_demand_usd_per_hour if on_demand else price.spot_usd_per_hour
+    if usd_per_hour is None:
+        return None
+    return Tariff(
+        provider=price.provider,
+        instance=price.instance,
+        region=price.region,
+        gpus_per_instance=price.gpu_count,
+        usd_per_instance_hour=usd_per_hour,
+        basis="on demand" if on_demand else "spot",
+        source=f"{price.source} ({price.licence})",
+        as_of=price.as_of,
+    )
+
+
+def _dearness(tariff: Tariff, placement: Placement) -> tuple[float, float, str, str, str]:
+    usd_per_hour = placement.instances * tariff.usd_per_instance_hour
+    return (usd_per_hour, placement.gpus_paid, tariff.provider, tariff.region, tariff.instance)
