@@ -23,6 +23,8 @@ def parse_config(config: Mapping[str, object] | str | bytes) -> Mapping[str, obj
     """
     if isinstance(config, Mapping):
         return config
+    if not isinstance(config, str | bytes):
+        raise InputError("config", config, "must be JSON text or an object", "Give the contents of a config.json")
     if len(config) > MAX_CONFIG_BYTES:
         bound = f"must be at most {MAX_CONFIG_BYTES:,} bytes"
         raise InputError("config", f"{len(config):,} bytes", bound, "Give the config.json, not the weights or the tokenizer")
@@ -54,11 +56,13 @@ class Fields:
     raw : the language model's own keys (those of text_config where there is one)
     outer : the whole file's keys, which hold some settings of a nested config
     defaults : what a key means when a nested config leaves it out
+    where : name of this part of the file in errors
     """
 
     raw: Mapping[str, object]
     outer: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
     defaults: Mapping[str, int] = field(default_factory=lambda: _NO_DEFAULTS)
+    where: str = "config"
 
     def get(self, *names: str) -> object:
         """Return the first of several spellings that is present and not null, else the default, else None."""
@@ -80,14 +84,14 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise InputError(f"config.{names[0]}", value, f"must be a whole number from {least} to {most:,}", _CHECK)
+            raise InputError(f"{self.where}.{names[0]}", value, f"must be a whole number from {least} to {most:,}", _CHECK)
         return value
 
     def count(self, *names: str, least: int = 1, most: int = _MAX_SIZE) -> int:
         """Return a whole number that must be present under one of its spellings."""
         value = self.optional(*names, least=least, most=most)
         if value is None:
-            raise InputError(f"config.{names[0]}", None, "is missing", f"Add the key {' or '.join(names)}")
+            raise InputError(f"{self.where}.{names[0]}", None, "is missing", f"Add the key {' or '.join(names)}")
         return value
 
     def heads(self, *names: str) -> int:
@@ -102,7 +106,7 @@ class Fields:
         """Return a number above 0 that must be present."""
         value = self.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-            raise InputError(f"config.{name}", value, f"must be a number above 0 and at most {most:,}", _CHECK)
+            raise InputError(f"{self.where}.{name}", value, f"must be a number above 0 and at most {most:,}", _CHECK)
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -111,20 +115,20 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise InputError(f"config.{name}", value, "must be true or false", _CHECK)
+            raise InputError(f"{self.where}.{name}", value, "must be true or false", _CHECK)
         return value
 
     def text(self, name: str) -> str | None:
         """Return a short text, or None when the key is absent."""
         value = self.get(name)
-        return None if value is None else checked_name(value, f"config.{name}")
+        return None if value is None else checked_name(value, f"{self.where}.{name}")
 
     def section(self, name: str) -> "Fields":
         """Return a nested object's keys; an absent one is an error."""
         value = self.get(name)
         if not isinstance(value, Mapping):
-            raise InputError(f"config.{name}", value, "must be an object", f"Add the section {name}")
-        return Fields(value)
+            raise InputError(f"{self.where}.{name}", value, "must be an object", f"Add the section {name}")
+        return Fields(value, where=f"{self.where}.{name}")
 
     def per_layer(self, name: str, layers: int) -> list[object] | None:
         """Return one entry for each layer, or None when the key is absent; longer lists keep extra entries for other heads."""
@@ -132,17 +136,17 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not layers <= len(value) <= 2 * MAX_LAYERS:
-            raise InputError(f"config.{name}", value, f"must be a list of {layers} entries, one a layer", _CHECK)
+            raise InputError(f"{self.where}.{name}", value, f"must be a list of {layers} entries, one a layer", _CHECK)
         return list(value)[:layers]
 
     def numbers(self, name: str, layers: int) -> tuple[int, ...]:
         """Return a list of layer numbers; an absent one is an error."""
         value = self.get(name)
         if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MAX_LAYERS:
-            raise InputError(f"config.{name}", value, "must be a list of layer numbers", _CHECK)
+            raise InputError(f"{self.where}.{name}", value, "must be a list of layer numbers", _CHECK)
         for number in value:
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= layers:
-                raise InputError(f"config.{name}", number, f"must be a layer number from 0 to {layers}", _CHECK)
+                raise InputError(f"{self.where}.{name}", number, f"must be a layer number from 0 to {layers}", _CHECK)
         return tuple(value)
 
 

@@ -102,7 +102,7 @@ def _read_fp8(fields: Fields, layers: int) -> Quantization:
     block = fields.get("weight_block_size")
     if block is None:
         return _made("fp8", "fp8", excluded=excluded)
-    if not isinstance(block, list) or len(block) != 2 or not all(isinstance(n, int) and 0 < n <= 65536 for n in block):
+    if not isinstance(block, list) or len(block) != 2 or not all(type(n) is int and 0 < n <= 65536 for n in block):
         raise InputError("config.quantization_config.weight_block_size", block, "must be two whole numbers", _REMEDY)
     bits = grouped_bits(8, block[0] * block[1], 32)
     return _made("fp8-block", "fp8 blocks", excluded=excluded, weight_bits=bits, block_size=block[0])

@@ -12,30 +12,30 @@ from pydantic import ValidationError
 
 from planner.errors import InputError
 from planner.models.config_fields import MAX_CONFIG_BYTES, parse_config
-from planner.models.hf_config import model_from_config
+from planner.models.hf_config import model_from_config, model_id
 from planner.models.spec import ModelSpec
 from planner.paths import MODELS_DIR, user_home
 
 _MAX_FILES = 10_000
 
 
-def load_model(model_id: str) -> ModelSpec:
+def load_model(wanted: str) -> ModelSpec:
     """Return the model of an id, or of a Hugging Face repository name that the catalogue knows; case does not matter.
 
     Raises InputError for an unknown id, with those that come close, and for a file that is not a model.
     """
-    if not isinstance(model_id, str) or not 0 < len(model_id) <= 200:
-        raise InputError("model", model_id, "must be a model's id", "Choose one from list_models()")
+    if not isinstance(wanted, str) or not 0 < len(wanted) <= 200:
+        raise InputError("model", wanted, "must be a model's id", "Choose one from list_models()")
     files = _files()
-    path = files.get(model_id.casefold())
+    path = files.get(wanted.casefold())
     if path is not None:
         return _read(path)
     for spec in map(_read, files.values()):
-        if spec.hf_repo is not None and spec.hf_repo.casefold() == model_id.casefold():
+        if spec.hf_repo is not None and spec.hf_repo.casefold() == wanted.casefold():
             return spec
-    near = difflib.get_close_matches(model_id.casefold(), files, n=4, cutoff=0.5)
+    near = difflib.get_close_matches(wanted.casefold(), files, n=4, cutoff=0.5)
     bound = f"is not in the catalogue; close to it: {', '.join(near)}" if near else "is not in the catalogue"
-    raise InputError("model", model_id, bound, "Choose an id from list_models(), or put its config.json into PLANNER_HOME/models")
+    raise InputError("model", wanted, bound, "Choose an id from list_models(), or put its config.json into PLANNER_HOME/models")
 
 
 def list_models() -> tuple[ModelSpec, ...]:
@@ -61,9 +61,9 @@ def _scan(folder: Path) -> dict[str, Path]:
             if number >= _MAX_FILES:
                 raise InputError("PLANNER_HOME", str(folder), f"must hold at most {_MAX_FILES:,} models", "Move some files away")
             if entry.name.endswith(".json") and entry.is_file():
-                found[entry.name[: -len(".json")].casefold()] = Path(entry.path)
+                found[model_id(entry.name.removesuffix(".json"))] = Path(entry.path)
             elif entry.is_dir() and (Path(entry.path) / "config.json").is_file():
-                found[entry.name.casefold()] = Path(entry.path) / "config.json"
+                found[model_id(entry.name)] = Path(entry.path) / "config.json"
     return found
 
 
@@ -78,18 +78,27 @@ def _parsed(path_text: str, _mtime_ns: int, size: int) -> ModelSpec:
     where = f"models/{path.name}"
     if size > MAX_CONFIG_BYTES:
         raise InputError(where, f"{size:,} bytes", f"must be at most {MAX_CONFIG_BYTES:,} bytes", "Give a config.json, not weights")
-    text = path.read_bytes()
-    name = path.parent.name if path.name == "config.json" else path.stem
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InputError(where, path_text, f"cannot be read ({error.strerror})", "Check the file and its permissions") from None
     if path.parent == MODELS_DIR:
         return ModelSpec.model_validate_json(text)
+    name = path.parent.name if path.name == "config.json" else path.stem
     content = parse_config(text)
-    if "groups" not in content:
-        return model_from_config(content, name)
+    return _own(text, name, where) if "groups" in content else model_from_config(content, name)
+
+
+def _own(text: bytes, name: str, where: str) -> ModelSpec:
+    """Return the model of a user's file in the catalogue's layout."""
     try:
-        return ModelSpec.model_validate_json(text)
+        spec = ModelSpec.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise InputError(
             f"{where}: {field}", first["input"], first["msg"], "Compare with a file of the shipped catalogue"
         ) from None
+    if model_id(spec.id) != model_id(name):
+        raise InputError(f"{where}: id", spec.id, f"must be the file's name, {name}", "Rename the file or change the id")
+    return spec

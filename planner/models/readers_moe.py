@@ -39,7 +39,10 @@ def moe_layers(fields: Fields, layers: int) -> list[bool]:
     """
     listed = fields.per_layer("mlp_layer_types", layers)
     if listed is not None:
-        return [entry in {"sparse", "moe"} for entry in map(str, listed)]
+        for entry in listed:
+            if entry not in ("sparse", "moe", "dense"):
+                raise InputError("config.mlp_layer_types", entry, "must be sparse or dense", "Check the list in config.json")
+        return [entry != "dense" for entry in listed]
     if isinstance(fields.get("moe_layer_freq"), list):
         return [entry == 1 for entry in fields.per_layer("moe_layer_freq", layers) or ()]
     first = fields.optional("first_k_dense_replace", least=0) or 0

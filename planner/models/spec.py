@@ -1,6 +1,7 @@
 """A language model as layer groups: what each layer stores, moves and computes, whatever its family."""
 
 import datetime as dt
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
@@ -31,10 +32,11 @@ def layer_numbers(text: object) -> object:
         return text
     numbers: list[int] = []
     for run in text.split(","):
-        first, _, last = run.partition("-")
-        start, stop = int(first), int(last or first)
-        if stop - start > MAX_LAYERS:
-            msg = f"a run of layers spans at most {MAX_LAYERS}"
+        first, dash, last = run.partition("-")
+        start = int(first)
+        stop = int(last) if dash else start
+        if not start <= stop < MAX_LAYERS:
+            msg = f"a run of layers goes upwards and stays below {MAX_LAYERS}"
             raise ValueError(msg)
         numbers.extend(range(start, stop + 1))
     return tuple(numbers)
@@ -134,6 +136,13 @@ class LayerGroup(LayerShape):
     """Equal layer parts and the numbers of the layers that have them."""
 
     at: LayerNumbers = Field(min_length=1, max_length=MAX_LAYERS, description='layer numbers from 0; in files "0-2,5"')
+
+    @model_validator(mode="after")
+    def _ascending(self) -> "LayerGroup":
+        if any(later <= earlier for earlier, later in pairwise(self.at)):
+            msg = "layer numbers must go upwards without repeats"
+            raise ValueError(msg)
+        return self
 
     @property
     def count(self) -> int:
