@@ -100,7 +100,7 @@ def weight_bytes(spec: ModelSpec, quantization: Quantization, tp: int = 1, pp: i
     check_layout(spec, tp, pp, ep)
     stages = stage_layers(spec.layers, pp)
     candidates = [_stage_weights(spec, quantization, (tp, ep), stages, number) for number in range(pp)]
-    return max(reversed(candidates), key=lambda weights: weights.total)
+    return max(candidates, key=lambda weights: weights.total)
 
 
 def _stage_weights(

@@ -145,6 +145,26 @@ def test_flops_of_a_mixture_count_the_experts_visited() -> None:
     assert token_flops(spec).linear_flops == 2 * (spec.active_params - spec.head_params)
 
 
+@pytest.mark.parametrize("ep", [1, 4])
+def test_a_gpu_does_its_share_of_the_visited_experts(ep: int) -> None:
+    spec = load_model("mixtral-8x7b-instruct-v0.1")
+    whole, split = token_flops(spec).linear_flops, token_flops(spec, tp=4, ep=ep).linear_flops
+    replicated = 2 * (32 * (2 * 4096 + 8 * 4096) + 4096)
+    assert split == pytest.approx(replicated + (whole - replicated) / 4)
+
+
+def test_two_windows_are_counted_at_the_longer() -> None:
+    spec = load_model("gpt-oss-20b")
+    sliding = next(group for group in spec.groups if group.kind == "sliding")
+    shorter = sliding.model_copy(update={"window_tokens": 64, "at": (0, 2)})
+    longer = sliding.model_copy(update={"at": sliding.at[2:]})
+    rest = tuple(group for group in spec.groups if group.kind != "sliding")
+    mixed = spec.model_copy(update={"groups": (*rest, shorter, longer)})
+    assert kv_bytes(mixed, "bf16") == kv_bytes(spec, "bf16"), "an upper bound of what is stored"
+    one_layer = 8 * (64 + 64) * 2
+    assert kv_read_bytes(mixed, "bf16").window_bytes_per_token == one_layer * (10 + 2 * 64 / 128)
+
+
 def test_latent_attention_costs_more_to_decode_than_to_prefill() -> None:
     flops = token_flops(load_model("deepseek-v3"), tp=8)
     assert flops.full_pair_flops == 61 * 2 * 16 * (192 + 128)
