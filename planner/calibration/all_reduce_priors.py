@@ -1,0 +1,89 @@
+"""What an all-reduce costs over each kind of link, scaled from tables of vLLM's all-reduce on nine machines."""
+
+from typing import NamedTuple
+
+from planner.calibration.schema import AllReduce, InformedBy, Parameter
+from planner.hardware import GpuProfile, Interconnect
+from planner.provenance import Source
+from planner.units import US
+
+SIZES = (2, 4, 8)
+_TABLES = "vLLM all-reduce tables of aiconfigurator-core 0.12.0 (Apache-2.0), alpha and beta fitted by size"
+SWITCH_SHARE = {2: 0.57, 4: 0.61, 8: 0.70}
+SWITCH_ALPHA_US = {2: 5.0, 4: 6.0, 8: 8.5}
+PCIE_SHARE = {2: 0.60, 4: 0.23, 8: 0.15}
+PCIE_ALPHA_US = {2: 5.0, 4: 14.0, 8: 21.0}
+_PCIE_SHARE_RANGE = {2: (0.40, 0.80), 4: (0.12, 0.46), 8: (0.06, 0.38)}
+
+
+class _Cost(NamedTuple):
+    """Bandwidth and latency before they become parameters, with the interval of the bandwidth."""
+
+    alpha_s: float
+    beta: float
+    low: float
+    high: float
+    informed_by: InformedBy
+    reason: str
+
+
+def all_reduce_priors(gpu: GpuProfile) -> dict[int, AllReduce]:
+    """Return the cost of an all-reduce among 2, 4 and 8 GPUs, as far as some link's bandwidth is known.
+
+    gpu : its link, or PCIe beyond the link's domain, decides
+
+    Over a switch it reaches 0.5 to 0.84 of a GPU's link, more with more GPUs (medians of A100, H100, H200, B200 and B300); over
+    PCIe 0.6 between two cards, and between eight anything from 0.06 (cards on two sockets without peer access) to 0.38.
+    """
+    costs = {size: _cost(gpu, size) for size in SIZES}
+    return {size: _as_all_reduce(cost) for size, cost in costs.items() if cost is not None}
+
+
+def _cost(gpu: GpuProfile, size: int) -> _Cost | None:
+    link = gpu.link
+    if link is None or size > link.domain_gpus or link.topology == "host":
+        return _over_pcie(gpu, size)
+    if link.topology in {"switch", "pairs"}:
+        return _over_switch(gpu, link, size)
+    if link.topology == "mesh":
+        return _over_mesh(link, size)
+    reason = f"{link.kind} as a ring: half of the link's rate assumed, no measurement"
+    beta = 0.5 * link.unidirectional_bytes_per_s
+    return _Cost(10 * US, beta, 0.5 * beta, 1.5 * beta, "assumed", reason)
+
+
+def _over_switch(gpu: GpuProfile, link: Interconnect, size: int) -> _Cost:
+    beta = SWITCH_SHARE[size] * link.between_two_bytes_per_s
+    low, note = 0.8 * beta, ""
+    if link.sold_separately and gpu.pcie is not None:
+        low = min(low, PCIE_SHARE[size] * gpu.pcie.theoretical_bytes_per_s)
+        note = "; the low end is PCIe, where no bridge is fitted"
+    reason = f"{SWITCH_SHARE[size]:g} of {link.kind}'s rate, median of five machines: {_TABLES}{note}"
+    return _Cost(SWITCH_ALPHA_US[size] * US, beta, low, 1.25 * beta, "prior", reason)
+
+
+def _over_mesh(link: Interconnect, size: int) -> _Cost:
+    """A full mesh gives `size` GPUs only the links between them: size - 1 of domain - 1."""
+    usable = link.unidirectional_bytes_per_s * min(1.0, (size - 1) / (link.domain_gpus - 1))
+    beta = SWITCH_SHARE[size] * usable
+    links = f"{size - 1} of {link.domain_gpus - 1} links of {link.kind}"
+    reason = f"{links}, {SWITCH_SHARE[size]:g} of their rate as over a switch ({_TABLES})"
+    return _Cost(2 * SWITCH_ALPHA_US[size] * US, beta, 0.6 * beta, 1.4 * beta, "assumed", reason)
+
+
+def _over_pcie(gpu: GpuProfile, size: int) -> _Cost | None:
+    if gpu.pcie is None:
+        return None
+    rate = gpu.pcie.theoretical_bytes_per_s
+    low, high = _PCIE_SHARE_RANGE[size]
+    reason = f"{PCIE_SHARE[size]:g} of PCIe's rate, between L40S ({low:g}) and RTX PRO 6000 ({high:g}): {_TABLES}"
+    return _Cost(PCIE_ALPHA_US[size] * US, PCIE_SHARE[size] * rate, low * rate, high * rate, "prior", reason)
+
+
+def _as_all_reduce(cost: _Cost) -> AllReduce:
+    source = Source(kind="fitted" if cost.informed_by == "prior" else "assumed", ref=cost.reason, confidence="low")
+    alpha = Parameter(
+        value=cost.alpha_s, low=0.6 * cost.alpha_s, high=1.7 * cost.alpha_s, informed_by=cost.informed_by, source=source
+    )
+    beta = Parameter(value=cost.beta, low=cost.low, high=cost.high, informed_by=cost.informed_by, source=source)
+    return AllReduce(alpha_s=alpha, beta_bytes_per_s=beta)

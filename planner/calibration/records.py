@@ -1,0 +1,140 @@
+"""Calibration records: which one holds for a GPU under an engine, and the names that other modules use.
+
+>>> from planner.calibration.records import load_record
+>>> load_record("textbook").basis
+'textbook'
+"""
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+from planner.calibration.catalogue import (
+    Stamp,
+    list_hosts,
+    list_records,
+    load_host,
+    load_record,
+    record_paths,
+    save_record,
+    stamps,
+)
+from planner.calibration.priors import completed, prior_record, widened
+from planner.calibration.reading import host_from_json, record_from_json
+from planner.calibration.schema import (
+    AllReduce,
+    CalibrationRecord,
+    Evidence,
+    GroupError,
+    HostTerms,
+    LogCovariance,
+    Parameter,
+    Reference,
+)
+from planner.hardware import GpuProfile
+
+TEXTBOOK = "textbook"
+Usage = Literal["server", "offline"]
+_OTHER_ENGINE_FACTOR = 2.0
+_NUMBERS = re.compile(r"\d+")
+
+__all__ = [
+    "TEXTBOOK",
+    "AllReduce",
+    "CalibrationRecord",
+    "Evidence",
+    "GroupError",
+    "HostTerms",
+    "LogCovariance",
+    "Parameter",
+    "Reference",
+    "host_for",
+    "host_from_json",
+    "list_hosts",
+    "list_records",
+    "load_host",
+    "load_record",
+    "record_for",
+    "record_from_json",
+    "save_record",
+]
+
+
+def record_for(gpu: GpuProfile, engine: str, version: str, dtype: str = "bf16", usage: Usage = "server") -> CalibrationRecord:
+    """Return the record that predictions for a GPU under an engine should use; its `basis` says what it rests on.
+
+    gpu : the accelerator
+    engine : "vllm", "sglang" or "tensorrt-llm"
+    version : release of the engine; the nearest older record is taken, else the nearest newer one
+    dtype : compute dtype; a record that measured it goes before one that didn't
+    usage : "server" behind HTTP, or "offline" over a file, which changes the host terms alone
+
+    A record of the same GPU under another engine gives the GPU's figures with intervals twice as wide, and this engine's host
+    terms. Without any, a prior scaled from other GPUs. What a record doesn't hold (other dtypes, other tensor-parallel sizes) is
+    filled in from priors, each parameter saying so.
+    """
+    return _record_for(gpu, (engine, version), dtype, usage, stamps())
+
+
+@lru_cache(maxsize=1024)
+def _record_for(
+    gpu: GpuProfile, release: tuple[str, str], dtype: str, usage: Usage, _files: tuple[Stamp, ...]
+) -> CalibrationRecord:
+    engine, version = release
+    own = [record for record in _of_gpu(gpu.id) if record.engine == engine]
+    host = host_for(engine, usage)
+    if own:
+        record = _nearest(own, version, dtype)
+        return completed(record if usage == "server" else record.with_host(host), gpu)
+    others = _of_gpu(gpu.id)
+    if others:
+        return completed(_carried_over(_nearest(others, version, dtype), engine, version, host), gpu)
+    return prior_record(gpu, engine, version, host)
+
+
+def host_for(engine: str, usage: Usage = "server") -> HostTerms:
+    """Return an engine's default host terms; engine : "vllm", "sglang" or "tensorrt-llm"; usage : as in record_for."""
+    return load_host(engine if usage == "server" else f"{engine}-offline")
+
+
+def version_key(version: str | None) -> tuple[int, ...]:
+    """Return a version's numbers for comparison; none sorts first.
+
+    >>> version_key("0.33.0") > version_key("0.9.2")
+    True
+    """
+    return tuple(int(number) for number in _NUMBERS.findall(version or "")[:6])
+
+
+def _of_gpu(gpu_id: str) -> list[CalibrationRecord]:
+    return [load_record(record_id) for record_id in sorted(record_paths()) if record_id.partition("/")[0] == gpu_id]
+
+
+def _nearest(records: list[CalibrationRecord], version: str, dtype: str) -> CalibrationRecord:
+    wanted = version_key(version)
+    with_dtype = [record for record in records if dtype in record.compute_efficiency] or records
+    older = [record for record in with_dtype if version_key(record.engine_version) <= wanted]
+    if older:
+        return max(older, key=lambda record: (version_key(record.engine_version), record.id))
+    return min(with_dtype, key=lambda record: (version_key(record.engine_version), record.id))
+
+
+def _carried_over(record: CalibrationRecord, engine: str, version: str, host: HostTerms) -> CalibrationRecord:
+    """Return a record of another engine as a prior for this one."""
+    reason = f"taken from {record.engine} {record.engine_version} on the same GPU, interval twice as wide"
+    wider = {
+        path: widened(parameter, path, _OTHER_ENGINE_FACTOR, reason)
+        for path, parameter in record.parameters()
+        if not path.startswith("host.")
+    }
+    return record.with_parameters(wider).model_copy(
+        update={
+            "id": f"{record.gpu_id}/{engine}-{version}-prior",
+            "engine": engine,
+            "engine_version": version,
+            "basis": "prior",
+            "description": f"{record.description} Taken over for {engine} {version}.",
+            "host": host,
+            "covariance": None,
+        }
+    )
