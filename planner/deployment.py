@@ -195,6 +195,8 @@ def link_for(gpu: GpuProfile, tp: int, node: Node | None = None) -> Link | None:
     """Return the link that an all-reduce among `tp` GPUs uses; None for one GPU, which needs none.
 
     node : the machine, where its own fast link is smaller than the GPU's
+
+    In a mesh a GPU has one link to each other, so a group of `tp` uses tp - 1 of them.
     """
     if tp < 1:
         raise InputError("parallelism.tp", tp, "must be at least 1", "Give the GPUs that share one model")
@@ -206,9 +208,11 @@ def link_for(gpu: GpuProfile, tp: int, node: Node | None = None) -> Link | None:
     if node is not None:
         joined, topology = node.largest_linked_gpus, node.topology
     if fast is not None and tp <= joined and topology != "host":
-        share = fast.between_two_bytes_per_s if tp == 2 else fast.unidirectional_bytes_per_s
+        rate = fast.between_two_bytes_per_s * (tp - 1) if topology == "mesh" else fast.unidirectional_bytes_per_s
+        if tp == 2:
+            rate = fast.between_two_bytes_per_s
         whole = f"{fast.kind} joins {joined} GPUs ({topology}), so {tp} reduce over it"
-        return Link(fast.kind, topology, share, in_fast_domain=True, reason=whole)
+        return Link(fast.kind, topology, rate, in_fast_domain=True, reason=whole)
     if node is not None and tp > node.gpu_count and tp > joined:
         reason = f"{node.name} holds {node.gpu_count} GPUs, so {tp} reduce over the network between machines"
         return Link("network", "host", None, in_fast_domain=False, reason=reason)

@@ -112,3 +112,23 @@ def test_a_machine_ends_the_fast_link_where_it_says() -> None:
     assert inside.in_fast_domain
     assert beyond is not None
     assert (beyond.kind, beyond.unidirectional_bytes_per_s) == ("network", None)
+
+
+def test_a_group_within_a_mesh_uses_only_its_own_links() -> None:
+    gpu = load_gpu("mi300x")
+    assert gpu.link is not None
+    rates = {tp: link.unidirectional_bytes_per_s for tp in (2, 4, 8) if (link := link_for(gpu, tp)) is not None}
+    assert rates == {
+        2: pytest.approx(gpu.link.unidirectional_bytes_per_s / 7),
+        4: pytest.approx(gpu.link.unidirectional_bytes_per_s * 3 / 7),
+        8: pytest.approx(gpu.link.unidirectional_bytes_per_s),
+    }
+
+
+def test_behind_a_switch_every_group_has_the_whole_link() -> None:
+    gpu = load_gpu("h100-80g-sxm")
+    assert gpu.link is not None
+    for tp in (2, 4, 8):
+        link = link_for(gpu, tp)
+        assert link is not None
+        assert link.unidirectional_bytes_per_s == gpu.link.unidirectional_bytes_per_s

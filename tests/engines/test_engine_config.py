@@ -82,6 +82,12 @@ def test_a_budget_below_the_sequences_is_always_refused(seqs: int, tokens: int) 
         assert config(max_num_seqs=seqs, max_num_batched_tokens=tokens).max_num_seqs == seqs
 
 
+def test_the_budget_may_equal_the_sequences_but_not_fall_below() -> None:
+    assert config(max_num_batched_tokens=256).max_num_batched_tokens == 256
+    with pytest.raises(InputError, match="at least max_num_seqs"):
+        config(max_num_batched_tokens=255)
+
+
 def test_replace_checks_and_marks_what_changed() -> None:
     changed = config().replace(max_num_seqs=64)
     assert changed.max_num_seqs == 64

@@ -36,6 +36,10 @@ def test_utilisation_rose_with_graph_accounting() -> None:
     assert vllm_facts("0.20.0").gpu_memory_utilization == 0.92
 
 
+def test_groups_are_padded_more_readily_over_time() -> None:
+    assert [vllm_facts(f"0.{minor}.0").group_padding for minor in (11, 12, 17, 18, 33)] == [1.0, 1.25, 1.25, 1.5, 1.5]
+
+
 @given(MINORS, st.integers(0, 9))
 @settings(max_examples=30, deadline=None)
 def test_patches_of_a_release_share_its_facts(minor: int, patch: int) -> None:
