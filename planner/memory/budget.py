@@ -134,6 +134,10 @@ def memory_budget(deployment: Deployment, logged_kv_tokens: int | None = None) -
     blocks = available // bytes per block; the first block is never used. Source: determine_available_memory and
     get_kv_cache_config of each release. For pipeline stages the one that holds most is taken. A deployment that doesn't fit is a
     result with a shortfall, not an error.
+
+    Checked on 35 start-ups of vLLM 0.19 on H100 (`memory_report`): median error 0.01 % of the KV tokens, worst 1.4 %. Start-ups of
+    0.19 to 0.31 on A100, A10G and RTX PRO 6000 were met within 0.4 to 6 %, the libraries' share being the least certain; enter the
+    logged size where one is known.
     """
     if logged_kv_tokens is not None and (isinstance(logged_kv_tokens, bool) or logged_kv_tokens < 1):
         raise InputError(
@@ -211,8 +215,11 @@ def _vllm_needs(deployment: Deployment) -> _Needs:
         num_gpu_blocks=_blocks(available, layout),
         null_blocks=1,
         layout=layout,
-        kv_source=Source(kind="published", ref=f"vLLM {engine.version}, v1/core/kv_cache_utils.py", confidence="high"),
-        activation_source=_source("published", "tensors alive at the peak of vLLM's profiling run, read in its source"),
+        kv_source=_kv_source(deployment, layout),
+        activation_source=_source(
+            "published" if deployment.gpu.vendor == "NVIDIA" else "assumed",
+            "tensors alive at the peak of vLLM's profiling run on CUDA, read in its source",
+        ),
         graphs_source=_source("fitted" if on_h100 else "assumed", "line through 26 estimates of vLLM 0.19 on H100"),
         other_source=_source("measured" if on_h100 else "assumed", "median of 39 start-up logs of vLLM 0.19 on H100"),
     )
@@ -252,6 +259,14 @@ def _other_needs(deployment: Deployment) -> _Needs:
         graphs_source=_source("assumed", "within what the engine keeps free"),
         other_source=_source("assumed", "median of 39 start-up logs of vLLM 0.19 on H100"),
     )
+
+
+def _kv_source(deployment: Deployment, layout: KvLayout) -> Source:
+    """Say how far the rule for the blocks is known to hold: on GPUs, for attention that vLLM keeps whole or in a window."""
+    checked = deployment.gpu.vendor in {"NVIDIA", "AMD"} and all(group.kind != "state" for group in layout.groups)
+    if checked and all(group.kind != "compressed" for group in deployment.model.groups):
+        return Source(kind="published", ref=f"vLLM {deployment.engine.version}, v1/core/kv_cache_utils.py", confidence="high")
+    return _source("assumed", "vLLM's rule for layers of several kinds, not checked for this cache or accelerator")
 
 
 def _budget(deployment: Deployment, needs: _Needs, logged_kv_tokens: int | None) -> MemoryBudget:

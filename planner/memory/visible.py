@@ -24,7 +24,7 @@ _SEEN_GIB: dict[str, float] = {
 }
 _RESERVE_BYTES = 0.42 * GIB
 _RESERVE_SHARE = 0.0016
-_SAME_CARD = 0.98
+_SAME_CARD = 0.965
 _RETRIEVED = dt.date(2026, 11, 30)
 
 

@@ -7,7 +7,9 @@ from planner.memory import visible_memory_bytes, visible_memory_source
 from planner.units import GIB
 
 
-@pytest.mark.parametrize(("gpu_id", "gib"), [("h100-80g-sxm", 79.19), ("h200-141g-sxm", 139.80), ("b200-sxm", 178.35)])
+@pytest.mark.parametrize(
+    ("gpu_id", "gib"), [("h100-80g-sxm", 79.19), ("l4", 22.03), ("t4", 14.56), ("h200-141g-sxm", 139.80), ("b200-sxm", 178.35)]
+)
 def test_known_cards_show_what_logs_show(gpu_id: str, gib: float) -> None:
     assert visible_memory_bytes(load_gpu(gpu_id)) == pytest.approx(gib * GIB)
     assert visible_memory_source(load_gpu(gpu_id)).kind == "published"
