@@ -1,0 +1,29 @@
+"""The frame of the app: navigation, the scenario in the sidebar, and the page."""
+
+import streamlit as st
+
+from planner.ui import inputs
+from planner.ui.assets import ICON
+from planner.ui.components import share
+
+SIDEBAR_PX = 340
+
+
+def main() -> None:
+    """Draw one run of the app."""
+    st.set_page_config(page_title="Headroom", page_icon=ICON, layout="wide", initial_sidebar_state=SIDEBAR_PX)
+    page = st.navigation(
+        [
+            st.Page("planner/ui/pages/plan.py", title="Plan", icon=":material/query_stats:", default=True),
+            st.Page("planner/ui/pages/catalogue.py", title="Catalogue", icon=":material/database:"),
+        ],
+        position="top",
+    )
+    with st.sidebar:
+        inputs.scenario_sidebar()
+        share.share()
+    page.run()
+
+
+if __name__ == "__main__":
+    main()

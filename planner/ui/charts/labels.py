@@ -1,0 +1,63 @@
+"""Where labels go on a scatter, so that none covers another: tried right, left, above and below of its point, then left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CHARACTER_PX = 6.6
+LINE_PX = 15.0
+GAP_PX = 11.0
+PLACES = ("right", "left", "above", "below")
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A point with its label, in pixels from the top left."""
+
+    x: float
+    y: float
+    text: str
+
+
+Box = tuple[float, float, float, float]
+
+
+def placed(spots: Sequence[Spot], points: Sequence[tuple[float, float]], width: float, height: float) -> list[str | None]:
+    """Return the place of each label, None where there is no room.
+
+    spots : the labels, the most important first
+    points : every mark of the chart; a label covers none of them
+    width, height : of the plot
+    """
+    marks: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
+    taken: list[Box] = []
+    found: list[str | None] = []
+    for spot in spots:
+        own = (spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6)
+        others = [box for box in marks if box != own] + taken
+        place = next(
+            (
+                name
+                for name in PLACES
+                if _inside(box := _box(spot, name), width, height) and not any(_meet(box, other) for other in others)
+            ),
+            None,
+        )
+        found.append(place)
+        if place is not None:
+            taken.append(_box(spot, place))
+    return found
+
+
+def _box(spot: Spot, place: str) -> Box:
+    wide = CHARACTER_PX * len(spot.text)
+    left = {"right": spot.x + GAP_PX, "left": spot.x - GAP_PX - wide}.get(place, spot.x - wide / 2)
+    top = spot.y + {"above": -GAP_PX - LINE_PX, "below": GAP_PX}.get(place, -LINE_PX / 2)
+    return (left, top, left + wide, top + LINE_PX)
+
+
+def _inside(box: Box, width: float, height: float) -> bool:
+    return box[0] >= 0.0 and box[1] >= -LINE_PX and box[2] <= width and box[3] <= height + LINE_PX / 2
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

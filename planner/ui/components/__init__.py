@@ -1,0 +1,1 @@
+"""Parts of pages: each draws one thing from a view."""

@@ -1,0 +1,95 @@
+"""The top of the Plan page: the sentence, the four figures, and what would change them."""
+
+import streamlit as st
+
+from planner.errors import InputError
+from planner.plan.results import Plan
+from planner.ui import actions, links
+from planner.ui.components.common import READABLE_PX, heading
+from planner.ui.fields import field_of
+from planner.ui.inputs import ScenarioState
+from planner.ui.views.answer import metrics
+from planner.ui.words import seconds, sentence
+
+
+def notices() -> None:
+    """Say what a link or a click asked for and didn't get."""
+    for notice in (*links.notices(), actions.message()):
+        if notice:
+            st.warning(sentence(notice), icon=":material/link_off:")
+
+
+def faults(state: ScenarioState) -> None:
+    """Say which fields can't be read, each with a button that sets it back."""
+    heading("The scenario can't be planned yet")
+    for index, fault in enumerate(state.faults):
+        field = field_of(fault.field)
+        name = field.label if field is not None else fault.field
+        with st.container(border=True, width=READABLE_PX):
+            st.markdown(f":material/error: **{sentence(name)}**", help=None)
+            st.markdown(sentence(str(fault)))
+            if field is not None:
+                st.button(
+                    "Set back to the default",
+                    key=f"fix-{index}",
+                    icon=":material/restart_alt:",
+                    on_click=actions.reset,
+                    args=([field.key],),
+                )
+
+
+def refused(state: ScenarioState, fault: InputError) -> None:
+    """Say why no plan could be made of a scenario that reads well."""
+    faults(ScenarioState(state.values, None, (fault,)))
+
+
+def answer(plan: Plan) -> None:
+    """Draw the sentence with the figures in it, and the four figures with their intervals."""
+    with st.container(width=READABLE_PX):
+        st.markdown(f"#### {sentence(plan.summary)}")
+    views = metrics(plan)
+    if views:
+        for column, view in zip(st.columns(len(views)), views, strict=True):
+            with column.container(border=True, height="stretch", gap="xxsmall"):
+                st.metric(view.label, sentence(view.value), help=sentence(view.help))
+                st.caption(sentence(view.note))
+    for warning in plan.warnings:
+        st.caption(f":material/info: {sentence(warning)}")
+
+
+def nearest(plan: Plan) -> None:
+    """Draw the nearest targets that can be met, with a button that applies them."""
+    near = plan.nearest
+    if near is None:
+        return
+    with st.container(border=True, width=READABLE_PX):
+        st.markdown(sentence(near.detail))
+        patch = {"targets.ttft_p99_s": near.ttft_p99_s, "targets.tpot_p99_s": near.tpot_p99_s}
+        st.button(
+            f"Plan for p99 TTFT {seconds(near.ttft_p99_s)}, p99 TPOT {seconds(near.tpot_p99_s)}",
+            key="nearest",
+            type="primary",
+            on_click=actions.apply_patch,
+            args=(plan.scenario, patch),
+        )
+
+
+def changes(plan: Plan) -> None:
+    """Draw what would change the answer; each is a button that applies it."""
+    st.markdown("**What would change it**")
+    if not plan.changes:
+        st.caption("Nothing near this scenario changes the answer.")
+    for index, change in enumerate(plan.changes):
+        with st.container(border=True, horizontal=True, vertical_alignment="center", gap="small"):
+            with st.container(gap="xxsmall"):
+                st.markdown(f"**{sentence(change.title)}**")
+                st.caption(sentence(change.detail))
+            if change.patch is not None:
+                st.button(
+                    "Apply",
+                    key=f"change-{index}",
+                    help=sentence(change.title),
+                    width="content",
+                    on_click=actions.apply_patch,
+                    args=(plan.scenario, change.patch),
+                )

@@ -1,0 +1,162 @@
+"""The Catalogue page's parts: tables with marks, details with sources, uploads."""
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from planner.errors import InputError
+from planner.paths import user_home
+from planner.ui import actions, uploads
+from planner.ui.choices import gpu_names, model_names, workload_names
+from planner.ui.components.common import READABLE_PX, ColumnConfigs, localized, source_table
+from planner.ui.fields import Value
+from planner.ui.views import catalogue as views
+from planner.ui.words import literal, sentence
+from planner.workloads import import_rows, save_workload
+from planner.workloads.importers import workload_from_trace
+
+TABLE_HEIGHT = 420
+_NOTE = st.column_config.MultiselectColumn("Note", options=[views.WEAK, views.STALE], color=["orange", "orange"], width=130)
+
+
+def gpus() -> None:
+    """Draw the GPUs, the details of one, and the upload of a profile."""
+    _table(views.gpus_frame(), "GPUs with memory, bandwidth, compute and the lowest price")
+    names = gpu_names()
+    chosen = st.selectbox("Every figure of", list(names), format_func=names.__getitem__, key="catalogue-gpu", width=READABLE_PX)
+    if chosen is not None:
+        source_table(views.gpu_details(chosen), f"Figures of {names[chosen]} with their sources")
+    _gpu_upload()
+
+
+def prices(today: dt.date) -> None:
+    """Draw the prices; today : the day against which old ones are marked."""
+    st.caption(views.price_ages(today))
+    _table(views.prices_frame(today), "Prices of instances with date, source and licence")
+
+
+def models() -> None:
+    """Draw the models, the details of one, and the upload of a config.json."""
+    _table(views.models_frame(), "Models with parameters, KV cache and context")
+    names = model_names()
+    chosen = st.selectbox("Details of", list(names), format_func=names.__getitem__, key="catalogue-model", width=READABLE_PX)
+    if chosen is not None:
+        facts, sources = views.model_details(chosen)
+        _facts(facts)
+        source_table(sources, f"Sources of {names[chosen]}")
+    _model_upload()
+
+
+def workloads() -> None:
+    """Draw the workloads, the details of one, and the upload of a trace."""
+    _table(views.workloads_frame(), "Workloads with their prompt and output lengths")
+    names = workload_names()
+    chosen = st.selectbox("Details of", list(names), format_func=names.__getitem__, key="catalogue-workload", width=READABLE_PX)
+    if chosen is not None:
+        facts, sources = views.workload_details(chosen)
+        _facts(facts)
+        source_table(sources, f"Sources of {names[chosen]}")
+    _trace_upload()
+
+
+def _table(frame: pd.DataFrame, alt: str) -> None:
+    config: ColumnConfigs = {"Note": _NOTE} if "Note" in frame else {}
+    st.dataframe(frame, hide_index=True, height=TABLE_HEIGHT, alt=alt, column_config={**localized(frame), **config}, placeholder="")
+
+
+def _facts(facts: dict[str, str]) -> None:
+    st.table({literal(name): literal(value) for name, value in facts.items()}, border="horizontal", width=READABLE_PX)
+
+
+def _model_upload() -> None:
+    with st.container(border=True, width=READABLE_PX):
+        st.markdown("**Your own model**")
+        file = st.file_uploader(
+            "config.json of a Hugging Face model", type="json", key="upload-model", max_upload_size=uploads.MAX_CONFIG_MB
+        )
+        name = st.text_input("Name", "my-model", key="upload-model-name", max_chars=100)
+        if file is None:
+            return
+        data = file.getvalue()
+        with _complaint():
+            model = uploads.read_model(data, name)
+            st.markdown(f"Reads as **{literal(model.name)}**, id `{model.id}`.")
+            _facts(views.model_facts(model))
+            _keep("model", model.id, lambda: uploads.save_model(data, model))
+
+
+def _gpu_upload() -> None:
+    with st.container(border=True, width=READABLE_PX):
+        st.markdown("**Your own GPU**")
+        file = st.file_uploader("Profile as TOML", type="toml", key="upload-gpu", max_upload_size=uploads.MAX_TOML_MB)
+        st.caption("Start from any file in hardware_profiles/; `extends` takes another profile's figures.")
+        if file is None:
+            return
+        data = file.getvalue()
+        with _complaint():
+            gpu = uploads.read_gpu(data, file.name)
+            st.markdown(f"Reads as **{literal(gpu.name)}**, id `{gpu.id}`.")
+            source_table(views.gpu_facts(gpu), f"Figures of {gpu.name} with their sources")
+            _keep("gpus", [gpu.id], lambda: uploads.save_gpu(data, gpu))
+
+
+def _trace_upload() -> None:
+    with st.container(border=True, width=READABLE_PX):
+        st.markdown("**Your own requests**")
+        file = st.file_uploader(
+            "CSV, JSON lines or parquet with prompt and output tokens, and times if you have them",
+            type=["csv", "json", "jsonl", "parquet", "gz"],
+            key="upload-trace",
+            max_upload_size=uploads.MAX_TRACE_MB,
+        )
+        st.caption("Only token counts, times and block identities are kept, never text.")
+        if file is None:
+            return
+        with _complaint():
+            imported = import_rows(file.getvalue(), file.name)
+            workload = workload_from_trace(imported.trace)
+            st.markdown(sentence(imported.report.sentence()))
+            _facts(views.workload_facts(workload))
+            st.button("Use it in the plan", key="use-trace", type="primary", on_click=_use, args=("workload", workload.id))
+            if user_home() is None:
+                st.caption(
+                    "It is kept until the app stops. To keep it, set PLANNER_HOME to a folder of yours and start the app again."
+                )
+            else:
+                _keep("workload", workload.id, lambda: save_workload(workload))
+
+
+@contextmanager
+def _complaint() -> Iterator[None]:
+    """Show what is wrong with an upload in its place; the page goes on."""
+    try:
+        yield
+    except InputError as fault:
+        st.error(sentence(str(fault)), icon=":material/error:")
+
+
+def _keep(key: str, value: Value, save: Callable[[], Path]) -> None:
+    """Offer to keep an upload in the user's folder and to plan with it; key, value : the field that names it."""
+    if user_home() is None:
+        st.caption("To plan with it, set PLANNER_HOME to a folder of yours, start the app again and upload it once more.")
+        return
+    st.button("Keep it and use it in the plan", key=f"keep-{key}", type="primary", on_click=_keep_and_use, args=(key, value, save))
+
+
+def _keep_and_use(key: str, value: Value, save: Callable[[], Path]) -> None:
+    try:
+        path = save()
+    except InputError as fault:
+        actions.complain(fault)
+        return
+    _use(key, value)
+    st.toast(f"Kept as {literal(path.name)}", icon=":material/check:")
+
+
+def _use(key: str, value: Value) -> None:
+    st.session_state[key] = value
+    st.toast("The plan uses it now.", icon=":material/check:")

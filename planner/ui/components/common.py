@@ -1,0 +1,44 @@
+"""What every page uses: a figure with its finding, a heading, a table of sources."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+from streamlit.elements.lib.column_types import ButtonColumnResult, ColumnConfig
+
+from planner.ui.charts.base import Figure
+from planner.ui.views.why import SourceRow
+from planner.ui.words import sentence
+
+ColumnConfigs = dict[str, ColumnConfig | ButtonColumnResult | str | None]
+READABLE_PX = 820
+
+
+def heading(text: str) -> None:
+    """Draw the heading of a section."""
+    st.subheader(text, anchor=False)
+
+
+def show(figure: Figure, key: str) -> None:
+    """Draw a chart under its finding; the finding is also what a screen reader says."""
+    st.markdown(f"**{sentence(figure.title)}**")
+    st.altair_chart(figure.chart, key=key, alt=figure.title)
+
+
+def localized(frame: pd.DataFrame) -> ColumnConfigs:
+    """Return the configuration that writes a table's numbers with separators for thousands."""
+    return {str(name): st.column_config.NumberColumn(format="localized") for name in frame.select_dtypes("number").columns}
+
+
+def source_table(rows: Sequence[SourceRow], alt: str) -> None:
+    """Draw the origins of figures."""
+    if not rows:
+        return
+    frame = pd.DataFrame([(row.figure, row.kind, row.confidence, row.date, row.reference) for row in rows])
+    frame.columns = pd.Index(["Figure", "Kind", "Confidence", "Read", "Source"])
+    st.dataframe(
+        frame,
+        hide_index=True,
+        alt=alt,
+        column_config={"Figure": st.column_config.TextColumn(width="medium"), "Source": st.column_config.TextColumn(width="large")},
+    )

@@ -1,0 +1,107 @@
+"""The evidence of the Plan page: charts, candidates, command, derivations."""
+
+from typing import Literal
+
+import pandas as pd
+import streamlit as st
+
+from planner.exporters.candidates import candidate_rows
+from planner.exporters.table import to_csv, to_json
+from planner.plan.results import Plan
+from planner.ui.charts.compare import comparison
+from planner.ui.charts.knobs import knob_map
+from planner.ui.charts.replica import latency_curve, memory_bar, step_bars
+from planner.ui.choices import gpu_ranks
+from planner.ui.components.common import heading, localized, show, source_table
+from planner.ui.views.candidates import met_frame, rejected_frame
+from planner.ui.views.frames import comparison_frame, curve_frame, knob_frame, memory_frame, step_frame, target_label
+from planner.ui.views.why import derivations
+from planner.ui.words import sentence
+
+SHORT_ROWS = 12
+TABLE_HEIGHT = 420
+
+
+def gpu_comparison(plan: Plan) -> None:
+    """Draw every GPU by cost and TPOT."""
+    frame, title = comparison_frame(plan, gpu_ranks())
+    if frame.empty:
+        st.caption("No candidate has both a price and a latency, so there is nothing to compare.")
+        return
+    target_s = plan.scenario.targets.tpot_p99_s
+    show(comparison(frame, title, target_label(target_s)), key="chart-compare")
+
+
+def replica(plan: Plan) -> None:
+    """Draw the chosen replica: latency over rate, knob map, memory, step."""
+    chosen = plan.chosen
+    if chosen is None or plan.details is None:
+        return
+    heading(f"One replica: {chosen.label}")
+    targets = plan.scenario.targets
+    for column, quantity, target_s in zip(
+        st.columns(2, gap="large"), ("TTFT", "TPOT"), (targets.ttft_p99_s, targets.tpot_p99_s), strict=True
+    ):
+        with column:
+            frame, title = curve_frame(plan, quantity)
+            show(latency_curve(frame, title, quantity, target_label(target_s)), key=f"chart-{quantity}")
+    left, right = st.columns(2, gap="large")
+    with left:
+        frame, title = memory_frame(chosen)
+        if not frame.empty:
+            show(memory_bar(frame, title), key="chart-memory")
+        frame, title = step_frame(chosen)
+        if not frame.empty:
+            show(step_bars(frame, title), key="chart-step")
+    with right:
+        frame, title = knob_frame(plan)
+        if not frame.empty:
+            show(knob_map(frame, title), key="chart-knobs")
+            st.caption(
+                "Each cell: requests a second that one replica serves within the targets; grey cells miss them, and say which. "
+                "Solid frame: chosen. Dashed frame: the engine's own settings."
+            )
+
+
+def command(plan: Plan) -> None:
+    """Draw the engine's command line with a copy button."""
+    if plan.details is None:
+        return
+    heading("Run it")
+    st.code(" ".join(plan.details.command), language="bash", wrap_lines=True)
+
+
+def candidates(plan: Plan) -> None:
+    """Draw the table of all candidates, those that meet the targets and those that don't, with downloads."""
+    met, rejected = met_frame(plan), rejected_frame(plan)
+    heading("Every candidate")
+    met_tab, rejected_tab = st.tabs([f"Meet the targets ({len(met)})", f"Rejected ({len(rejected)})"])
+    with met_tab:
+        _table(met, "Candidates that meet the targets, cheapest first", "No candidate meets the targets.")
+    with rejected_tab:
+        _table(rejected, "Rejected candidates with the reason and the remedy", "None was rejected.")
+    rows = candidate_rows(plan)
+    with st.container(horizontal=True):
+        name = f"candidates-{plan.scenario.digest()}"
+        st.download_button("CSV", to_csv(rows), f"{name}.csv", "text/csv", key="candidates-csv", icon=":material/download:")
+        st.download_button(
+            "JSON", to_json(rows), f"{name}.json", "application/json", key="candidates-json", icon=":material/download:"
+        )
+
+
+def why(plan: Plan) -> None:
+    """Draw one fold for each figure: its formula with the numbers, and the sources."""
+    heading("Why")
+    for index, derivation in enumerate(derivations(plan)):
+        with st.expander(sentence(derivation.title), key=f"why-{index}"):
+            for line in derivation.lines:
+                st.markdown(sentence(line))
+            source_table(derivation.sources, f"Sources of: {derivation.title}")
+
+
+def _table(frame: pd.DataFrame, alt: str, empty: str) -> None:
+    if frame.empty:
+        st.caption(empty)
+        return
+    height: Literal["content"] | int = "content" if len(frame) < SHORT_ROWS else TABLE_HEIGHT
+    st.dataframe(frame, hide_index=True, alt=alt, height=height, placeholder="", column_config=localized(frame))

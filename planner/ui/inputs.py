@@ -1,0 +1,168 @@
+"""The sidebar: the whole scenario, in the order in which people think of it, one line for each section when folded."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import streamlit as st
+
+from planner.errors import InputError
+from planner.scenario import Scenario, scenario_from_dict
+from planner.ui import actions, links
+from planner.ui.choices import options
+from planner.ui.fields import (
+    BY_KEY,
+    FIELDS,
+    LOAD_KEY,
+    LOAD_KINDS,
+    OFFLINE_KEY,
+    Field,
+    Section,
+    Values,
+    changed,
+    defaults,
+    document,
+    field_of,
+)
+from planner.ui.summaries import summary_of
+from planner.ui.words import sentence
+
+_STATE = "_scenario_state"
+_SECTIONS: tuple[tuple[Section, str, str], ...] = (
+    ("workload", "Workload", ":material/forum:"),
+    ("model", "Model", ":material/network_node:"),
+    ("where", "Where", ":material/dns:"),
+    ("targets", "Targets", ":material/flag:"),
+    ("fleet", "Fleet", ":material/stacks:"),
+    ("advanced", "Advanced", ":material/tune:"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioState:
+    """What the sidebar holds.
+
+    scenario : None while a field can't be read
+    faults : what is wrong with which field
+    """
+
+    values: Values
+    scenario: Scenario | None
+    faults: tuple[InputError, ...]
+
+
+def scenario_state() -> ScenarioState:
+    """Return the state that the sidebar left in this run; pages read it."""
+    state: ScenarioState = st.session_state[_STATE]
+    return state
+
+
+def scenario_sidebar() -> None:
+    """Draw the sidebar and keep its state for the page."""
+    links.adopt_link()
+    state = read_state(links.current())
+    for section, title, icon in _SECTIONS:
+        _section(section, title, icon, state)
+    st.session_state[_STATE] = read_state(links.current())
+
+
+def read_state(values: Values) -> ScenarioState:
+    """Return the scenario that the widgets state, or what is wrong with them."""
+    tree, faults = document(values)
+    if faults:
+        return ScenarioState(values, None, tuple(faults))
+    try:
+        return ScenarioState(values, scenario_from_dict(tree), ())
+    except InputError as fault:
+        return ScenarioState(values, None, (fault,))
+
+
+def _section(section: Section, title: str, icon: str, state: ScenarioState) -> None:
+    fields = [field for field in FIELDS if field.section == section]
+    wrong = {field.key for fault in state.faults if (field := field_of(fault.field)) in fields and field is not None}
+    label = f"**{title}** {summary_of(section, state.values)}"
+    with st.expander(label, key=f"section-{section}", icon=":material/error:" if wrong else icon):
+        if section == "workload":
+            _workload(fields, state)
+        elif section == "targets":
+            _targets(fields, state)
+        else:
+            _widgets(fields, state)
+        if section == "advanced":
+            keys = [field.key for field in fields]
+            st.button(
+                "Reset to defaults",
+                key="reset-advanced",
+                icon=":material/restart_alt:",
+                on_click=actions.reset,
+                args=(keys,),
+                disabled=not changed(keys, state.values),
+                width="stretch",
+            )
+
+
+def _workload(fields: list[Field], state: ScenarioState) -> None:
+    _widgets([BY_KEY["workload"]], state)
+    tabs = st.tabs(list(LOAD_KINDS), key=LOAD_KEY, bind="query-params")
+    for tab, kind in zip(tabs, LOAD_KINDS, strict=True):
+        with tab:
+            _widgets([field for field in fields if field.load == kind], state)
+    _widgets([BY_KEY["peak"]], state)
+
+
+def _targets(fields: list[Field], state: ScenarioState) -> None:
+    offline = st.toggle("Offline: throughput and cost only", key=OFFLINE_KEY, bind="query-params")
+    _widgets(fields, state, disabled=bool(offline))
+
+
+def _widgets(fields: list[Field], state: ScenarioState, *, disabled: bool = False) -> None:
+    for field in fields:
+        _widget(field, state.values, disabled=disabled)
+        for fault in state.faults:
+            if field_of(fault.field) is field:
+                st.markdown(f":red[:material/error: {sentence(_short(fault))}]")
+
+
+def _widget(field: Field, values: Values, *, disabled: bool) -> None:
+    default = defaults()[field.key]
+    bind: Literal["query-params"] = "query-params"
+    if field.multiple:
+        st.multiselect(
+            field.label,
+            options(field.key),
+            default=list(default) if isinstance(default, list) else [],
+            key=field.key,
+            bind=bind,
+            help=field.help,
+            placeholder=field.placeholder,
+            accept_new_options=True,
+            disabled=disabled,
+        )
+    elif field.choice:
+        offered = options(field.key, str(values.get("provider") or ""))
+        st.selectbox(
+            field.label,
+            offered,
+            index=offered.index(str(default)) if default in offered else None,
+            key=field.key,
+            bind=bind,
+            help=field.help,
+            placeholder=field.placeholder,
+            accept_new_options=True,
+            disabled=disabled,
+        )
+    else:
+        st.text_input(
+            field.label,
+            str(default or ""),
+            key=field.key,
+            bind=bind,
+            help=field.help,
+            placeholder=field.placeholder,
+            disabled=disabled,
+            max_chars=2000 if field.key == "prices" else None,
+        )
+
+
+def _short(fault: InputError) -> str:
+    """Return a complaint without its field, which stands above it."""
+    return f"{fault.bound[:1].upper()}{fault.bound[1:]}. {fault.remedy}."

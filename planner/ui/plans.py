@@ -1,0 +1,31 @@
+"""The plan of a scenario, made once and kept."""
+
+import streamlit as st
+
+from planner.paths import user_home
+from planner.plan import plan
+from planner.plan.results import Plan
+from planner.scenario import Scenario
+
+_KEPT = 64
+_MAX_FILES = 2_000
+
+
+@st.cache_resource(max_entries=_KEPT, show_spinner=False)
+def cached_plan(scenario: Scenario, catalogue: str) -> Plan:  # noqa: ARG001 - part of the cache's key
+    """Return the plan of a scenario.
+
+    catalogue : state of the user's own files, so that a changed file makes a new plan
+
+    A plan is frozen all through, so sessions share it as it is; copying it for each run would take longer than the page.
+    """
+    return plan(scenario)
+
+
+def catalogue_stamp() -> str:
+    """Return the state of the user's own files: their paths, times and sizes."""
+    home = user_home()
+    if home is None or not home.is_dir():
+        return ""
+    files = sorted(path for path in home.rglob("*") if path.is_file())[:_MAX_FILES]
+    return ";".join(f"{path}:{path.stat().st_mtime_ns}:{path.stat().st_size}" for path in files)

@@ -1,0 +1,81 @@
+"""One line for each section of the sidebar: what it says while folded."""
+
+from planner.errors import InputError
+from planner.ui import reading
+from planner.ui.choices import gpu_names, model_names
+from planner.ui.fields import FIELDS, LOAD_KEY, OFFLINE_KEY, Section, Values, changed
+from planner.ui.words import figure, literal, plural
+from planner.workloads import list_workloads
+
+_MAX_NAMED = 2
+
+
+def summary_of(section: Section, values: Values) -> str:
+    """Return the section's state in a few words, as Markdown."""
+    text = {
+        "workload": _workload,
+        "model": _model,
+        "where": _where,
+        "targets": _targets,
+        "fleet": _fleet,
+        "advanced": _advanced,
+    }[section](values)
+    return literal(text)
+
+
+def _workload(values: Values) -> str:
+    workload_id = str(values["workload"])
+    found = next((workload for workload in list_workloads() if workload.id == workload_id), None)
+    if found is None:
+        return f"{workload_id} · {_load(values)}"
+    means = found.expected_means
+    lengths = f" · {figure(means.prompt_mean_tokens)} in / {figure(means.output_mean_tokens)} out" if means else ""
+    return f"{found.name} · {_load(values)}{lengths}"
+
+
+def _load(values: Values) -> str:
+    if values[LOAD_KEY] == "Users":
+        return f"{_figure(values['users'])} users"
+    if values[LOAD_KEY] == "Tokens":
+        return f"{_figure(values['tokens'])} tokens a day"
+    return f"{_figure(values['rps'])} req/s"
+
+
+def _figure(text: object) -> str:
+    try:
+        return figure(reading.number("", str(text)))
+    except InputError:
+        return str(text)
+
+
+def _model(values: Values) -> str:
+    model_id = str(values["model"])
+    cache = "" if values["kv"] == "auto" else f", KV {str(values['kv']).upper()}"
+    return f"{model_names().get(model_id, model_id)} · {str(values['quant']).upper()}{cache}"
+
+
+def _where(values: Values) -> str:
+    chosen = values["gpus"] if isinstance(values["gpus"], list) else []
+    names = gpu_names()
+    shown = ", ".join(names.get(gpu_id, gpu_id) for gpu_id in chosen[:_MAX_NAMED])
+    more = f" and {len(chosen) - _MAX_NAMED} more" if len(chosen) > _MAX_NAMED else ""
+    place = " ".join(str(values[key]) for key in ("provider", "region") if values[key])
+    parts = [f"{shown}{more}" if chosen else "every priced GPU", place, str(values["basis"])]
+    return " · ".join(part for part in parts if part)
+
+
+def _targets(values: Values) -> str:
+    if values[OFFLINE_KEY]:
+        return "offline, throughput only"
+    named = [f"{name} ≤ {text}" for name, text in (("TTFT", values["ttft"]), ("TPOT", values["tpot"])) if text]
+    return f"p99 {' · '.join(named)}" if named else "none, throughput only"
+
+
+def _fleet(values: Values) -> str:
+    spares = str(values["spares"])
+    return f"{values['headroom']} headroom · {plural(int(spares), 'spare') if spares.isdigit() else spares + ' spares'}"
+
+
+def _advanced(values: Values) -> str:
+    count = len(changed([field.key for field in FIELDS if field.section == "advanced"], values))
+    return f"● {plural(count, 'change')}" if count else "defaults"

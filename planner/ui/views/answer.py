@@ -1,0 +1,93 @@
+"""The top of the Plan page: four figures with their intervals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.plan.results import Interval, Plan
+from planner.ui.words import DASH, figure, percent, plural, seconds, span, usd
+
+
+@dataclass(frozen=True, slots=True)
+class MetricView:
+    """One of the four figures.
+
+    note : interval and target, in one line
+    help : what the figure is and how the interval was made
+    """
+
+    label: str
+    value: str
+    note: str
+    help: str
+
+
+def metrics(plan: Plan) -> tuple[MetricView, ...]:
+    """Return the four figures of a plan; empty when there is no answer."""
+    if plan.chosen is None or plan.details is None:
+        return ()
+    return (_gpus(plan), _ttft(plan), _tpot(plan), _cost(plan))
+
+
+def interval(value: Interval, write: Callable[[float], str]) -> str:
+    """Return an interval as text."""
+    return span(write(value.low), write(value.high))
+
+
+def _gpus(plan: Plan) -> MetricView:
+    chosen, details = plan.chosen, plan.details
+    if chosen is None or details is None or chosen.replicas is None:
+        return MetricView("GPUs", DASH, "", "")
+    replicas = chosen.replicas
+    split = plural(replicas.needed, "replica") + (f" + {plural(replicas.spares, 'spare')}" if replicas.spares else "")
+    gpus = replicas.total * chosen.tensor_parallel
+    return MetricView(
+        "GPUs",
+        f"{gpus}",
+        f"{chosen.gpu_name} · {split}",
+        f"{plural(chosen.tensor_parallel, 'GPU')} a replica; over the calibration's error "
+        f"{interval(details.replicas, '{:.0f}'.format)} replicas. "
+        f"Each needed replica runs at {percent(replicas.utilisation)} of its capacity with "
+        f"the spares down. {details.interval_source}",
+    )
+
+
+def _ttft(plan: Plan) -> MetricView:
+    return _latency(plan, "p99 TTFT", plan.scenario.targets.ttft_p99_s, "time from a request's arrival to its first token")
+
+
+def _tpot(plan: Plan) -> MetricView:
+    return _latency(plan, "p99 TPOT", plan.scenario.targets.tpot_p99_s, "time per output token after the first")
+
+
+def _latency(plan: Plan, label: str, target_s: float | None, meaning: str) -> MetricView:
+    chosen, details = plan.chosen, plan.details
+    if chosen is None or details is None or chosen.latency is None:
+        return MetricView(label, DASH, "", "")
+    is_ttft = label.endswith("TTFT")
+    value_s = chosen.latency.ttft_p99_s if is_ttft else chosen.latency.tpot_p99_s
+    bounds = details.ttft_p99_s if is_ttft else details.tpot_p99_s
+    target = f" · target {seconds(target_s)}" if target_s is not None else " · no target"
+    return MetricView(
+        label,
+        seconds(value_s),
+        f"{interval(bounds, seconds)}{target}",
+        f"99 of 100 requests see less: {meaning}, at the planned load with the spares down ({chosen.latency.method}). "
+        f"{details.interval_source}",
+    )
+
+
+def _cost(plan: Plan) -> MetricView:
+    chosen, details = plan.chosen, plan.details
+    if chosen is None or details is None or chosen.cost is None:
+        return MetricView("Cost", DASH, "no price is known", "Give your own price for this GPU under Where.")
+    cost, tariff = chosen.cost, chosen.cost.tariff
+    likely = f"{interval(details.usd_per_day, usd)} · " if details.usd_per_day is not None else ""
+    return MetricView(
+        "Cost",
+        f"{usd(cost.usd_per_day)}/day",
+        f"{likely}{usd(cost.usd_per_million_tokens)} per M tokens",
+        f"{plural(cost.placement.instances, 'machine')} {tariff.instance} at {usd(tariff.usd_per_instance_hour)}/h {tariff.basis}, "
+        f"{tariff.provider} {tariff.region}. {usd(cost.usd_per_million_prompt_tokens)} per million prompt tokens, "
+        f"{usd(cost.usd_per_million_output_tokens)} per million output tokens; "
+        f"{figure(cost.placement.idle_gpus)} GPUs paid for stay idle.",
+    )
