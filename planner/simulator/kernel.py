@@ -1,0 +1,318 @@
+"""The compiled loop: decides step after step, and takes a stretch of equal steps at once."""
+
+import math
+
+from planner.simulator import layout as n
+from planner.simulator.compiled import entry, hot, part
+from planner.simulator.kernel_log import account, add_gap, log_decoding, log_step
+from planner.simulator.kernel_queue import arrive, waiting
+from planner.simulator.kernel_schedule import schedule_running, schedule_waiting, take_crossing_blocks
+from planner.simulator.kernel_slots import (
+    add_decoding,
+    blocks_for,
+    give_back,
+    next_step,
+    remove_decoding,
+    remove_running,
+)
+from planner.simulator.layout import State
+from planner.step_model import (
+    StepCoefficients,
+    StepShape,
+    decode_attention_s,
+    exposed_host_s,
+    head_s,
+    host_s,
+    linear_s,
+    prefill_attention_s,
+    weights_s,
+)
+
+FINISHED = 0
+OUT_OF_STEPS = 1
+STUCK = 2
+
+
+@hot
+def _linear(k: State, c: StepCoefficients, tokens: int) -> float:
+    """Return the linear layers' time, computed once for each number of tokens [s]; and note which side of it is longer."""
+    if math.isnan(k.linear[tokens, 0]):
+        k.linear[tokens, 0] = linear_s(float(tokens), c)
+        k.linear[tokens, 1] = 1.0 if weights_s(float(tokens), c) < c.linear_s_per_token * tokens else 0.0
+    time_s: float = k.linear[tokens, 0]
+    return time_s
+
+
+@hot
+def _head(k: State, c: StepCoefficients, sampled: int) -> float:
+    if math.isnan(k.head[sampled]):
+        k.head[sampled] = head_s(float(sampled), c)
+    time_s: float = k.head[sampled]
+    return time_s
+
+
+@hot
+def _shape(k: State) -> StepShape:
+    """Return the step being decided as the sums that its time depends on."""
+    rows = k.g[n.DECODING]
+    context = k.g[n.SUM_BASE] + rows * k.g[n.STEP]
+    return StepShape(
+        float(rows + k.g[n.CHUNK_TOKENS]),
+        float(rows + k.g[n.COMPLETED]),
+        float(rows + k.g[n.CHUNK_ROWS]),
+        float(rows),
+        float(context),
+        float(k.g[n.WINDOW_SUM]),
+        k.f[n.PAIRS],
+        k.f[n.WINDOW_PAIRS],
+        float(k.g[n.CHUNK_CONTEXT]),
+    )
+
+
+@hot
+def _step_time(k: State, c: StepCoefficients, shape: StepShape) -> tuple[float, int]:
+    """Return a step's time [s] and what most of it is spent on; `step_model.step_s` with its costly parts remembered."""
+    tokens = int(shape.scheduled_tokens)
+    linear = _linear(k, c, tokens)
+    head = _head(k, c, int(shape.sampled_tokens))
+    decode = decode_attention_s(shape, c)
+    prefill = prefill_attention_s(shape, c)
+    per_token = (c.activation_s_per_token + c.all_reduce_s_per_token) * tokens
+    gpu = c.layers_s + linear + head + decode + prefill + per_token + c.all_reduce_s
+    host = host_s(shape.sequences, c)
+    bandwidth = decode + head + c.activation_s_per_token * tokens
+    compute = prefill
+    if k.linear[tokens, 1] > 0.0:
+        compute += linear
+    else:
+        bandwidth += linear
+    communication = c.all_reduce_s + c.all_reduce_s_per_token * tokens
+    resource = n.BANDWIDTH
+    most = bandwidth
+    if compute > most:
+        resource, most = n.COMPUTE, compute
+    if communication > most:
+        resource, most = n.COMMUNICATION, communication
+    if c.layers_s > most:
+        resource, most = n.LAUNCH, c.layers_s
+    exposed = exposed_host_s(shape.sequences, c)
+    if c.host_overlap == 1.0:
+        return (float(host + exposed), n.HOST) if host > gpu else (float(gpu + exposed), resource)
+    return float(gpu + host + exposed), (n.HOST if host > most else resource)
+
+
+@hot
+def _foreseen(k: State, request: int) -> bool:
+    """Say whether the scheduler knows a sequence's last token before it comes: by max_tokens, or by max_model_len."""
+    known: bool = k.options[n.FORESEEN] == 1 or k.prompt[request] + k.output[request] == k.options[n.MAX_LEN]
+    return known
+
+
+@hot
+def _end_prefills(k: State, step: int) -> None:
+    """Let the sequences whose prefill this step ends decode from the next one on."""
+    for i in range(k.g[n.COMPLETED]):
+        slot = k.completed[i]
+        request = k.slots[slot, n.REQUEST]
+        if math.isnan(k.first_s[request]):
+            k.first_s[request] = k.f[n.END]
+        else:
+            add_gap(k, k.f[n.END] - k.finish_s[request], 1)
+        k.slots[slot, n.FIRST_STEP] = step
+        k.slots[slot, n.SKIPPED] = n.NONE
+        k.slots[slot, n.TAKEN] = n.NONE
+        k.slots[slot, n.BASE] = k.slots[slot, n.TARGET] - step - 1
+        k.slots[slot, n.LAST_STEP] = step + k.output[request] - k.produced[request] - 1
+        add_decoding(k, slot)
+
+
+@part
+def _bring_back(k: State) -> None:
+    """Let sequences that the step left out decode again, one step later than planned."""
+    for i in range(k.g[n.LEFT_OUT]):
+        slot = k.left_out[i]
+        k.slots[slot, n.BASE] -= 1
+        k.slots[slot, n.LAST_STEP] += 1
+        add_decoding(k, slot)
+
+
+@part
+def _add_late_gaps(k: State, step: int) -> None:
+    """Count the gaps of sequences that an earlier step left out."""
+    slot = k.g[n.FIRST]
+    while slot != n.NONE:
+        decodes = k.slots[slot, n.PHASE] == n.DECODE and k.slots[slot, n.TAKEN] == step
+        if decodes and k.slots[slot, n.SKIPPED] == step - 1:
+            add_gap(k, k.f[n.END] - k.held_since[slot], 1)
+        slot = k.slots[slot, n.NEXT]
+
+
+@hot
+def _end_outputs(k: State, step: int) -> None:
+    """Note the end of the sequences whose last token this step brings."""
+    slot = k.ring[step & (len(k.ring) - 1)]
+    k.g[n.LINGERING] = 0
+    while slot != n.NONE:
+        request = k.slots[slot, n.REQUEST]
+        k.finish_s[request] = k.f[n.END]
+        if k.options[n.ASYNC]:
+            if _foreseen(k, request):
+                remove_decoding(k, slot)
+                k.slots[slot, n.PHASE] = n.ENDED
+            else:
+                k.g[n.LINGERING] += 1
+        slot = k.slots[slot, n.RING_NEXT]
+
+
+@hot
+def _take_in(k: State, step: int) -> None:
+    """Take in a step's tokens: sequences that ended give back slot and blocks."""
+    place = step & (len(k.ring) - 1)
+    slot = k.ring[place]
+    k.ring[place] = n.NONE
+    k.g[n.GHOSTS] = 0
+    while slot != n.NONE:
+        following = k.slots[slot, n.RING_NEXT]
+        computed = k.slots[slot, n.BASE] + step + 1
+        held_tokens = computed
+        if k.slots[slot, n.PHASE] == n.DECODE:
+            held_tokens = k.slots[slot, n.BASE] + k.g[n.STEP]
+            remove_decoding(k, slot)
+        give_back(k, slot, blocks_for(k, held_tokens), computed, 0)
+        remove_running(k, slot)
+        k.g[n.DONE] += 1
+        slot = following
+
+
+@hot
+def _clear_step(k: State) -> None:
+    k.g[n.CHUNK_TOKENS] = 0
+    k.g[n.CHUNK_ROWS] = 0
+    k.g[n.CHUNK_CONTEXT] = 0
+    k.g[n.COMPLETED] = 0
+    k.g[n.LATE_ROWS] = 0
+    k.g[n.LEFT_OUT] = 0
+    k.f[n.PAIRS] = 0.0
+    k.f[n.WINDOW_PAIRS] = 0.0
+
+
+@hot
+def _run_step(k: State, c: StepCoefficients, start_s: float) -> None:
+    """Run the step that was decided, from start_s on."""
+    shape = _shape(k)
+    duration_s, resource = _step_time(k, c, shape)
+    step = k.g[n.STEP]
+    rows = k.g[n.DECODING]
+    k.f[n.START] = start_s
+    k.f[n.END] = start_s + duration_s
+    if k.options[n.LOGGING]:
+        log_decoding(k)
+        log_step(k, waiting(k) + k.g[n.GHOSTS])
+    account(k, duration_s, resource, rows + k.g[n.CHUNK_TOKENS])
+    on_time = rows - k.g[n.LINGERING] - k.g[n.LATE_ROWS]
+    k.g[n.WASTED] += k.g[n.LINGERING]
+    k.g[n.TOKENS_OUT] += rows - k.g[n.LINGERING] + k.g[n.COMPLETED]
+    if on_time > 0:
+        add_gap(k, duration_s, on_time)
+    if k.g[n.LATE_ROWS] > 0:
+        _add_late_gaps(k, step)
+    next_step(k)
+    _end_prefills(k, step)
+    if k.g[n.LEFT_OUT] > 0:
+        _bring_back(k)
+    k.g[n.WERE_LEFT_OUT] = k.g[n.LEFT_OUT]
+    _end_outputs(k, step)
+
+
+@hot
+def _quiet_until(k: State, freed: int) -> float:
+    """Return until when no decision but one more token for everyone is possible, blocks and endings aside [s]; 0 for not at all."""
+    steady = k.g[n.DECODING] > 0 and k.g[n.PREFILLS] == 0 and k.g[n.LINGERING] == 0 and k.g[n.WERE_LEFT_OUT] == 0
+    if not steady or k.g[n.PREEMPTED_NOW] > 0 or k.options[n.LOGGING]:
+        return 0.0
+    if k.options[n.ASYNC] and k.ring[(k.g[n.STEP] - 1) & (len(k.ring) - 1)] != n.NONE:
+        return 0.0
+    arrives_s = k.arrival_s[k.g[n.ARRIVED]] if k.g[n.ARRIVED] < len(k.arrival_s) else math.inf
+    if waiting(k) == 0:
+        return arrives_s
+    if k.g[n.WAIT_REASON] == n.REASON_SEQS and k.g[n.RUNNING] == k.options[n.MAX_NUM_SEQS]:
+        return math.inf
+    if k.g[n.WAIT_REASON] == n.REASON_KV and freed == 0:
+        return arrives_s if k.options[n.PRIORITY] else math.inf
+    return 0.0
+
+
+@hot
+def _decode_on(k: State, c: StepCoefficients, now_s: float, quiet_until_s: float) -> float:
+    """Take steps in which every sequence decodes until something else can happen; return when the next decision is made [s].
+
+    The batch stays as it is, so a step costs a few additions: its context grows by one token for each sequence.
+    """
+    rows = k.g[n.DECODING]
+    if waiting(k) == 0:
+        k.g[n.WAIT_REASON] = n.REASON_NONE
+    _clear_step(k)
+    ring_mask = len(k.ring) - 1
+    block_size = k.options[n.BLOCK_SIZE]
+    place = k.g[n.STEP] % block_size
+    asynchronous = k.options[n.ASYNC]
+    while now_s < quiet_until_s and k.g[n.STEP] < k.options[n.MAX_STEPS]:
+        if k.ring[k.g[n.STEP] & ring_mask] != n.NONE or k.crossing[place] > k.g[n.FREE]:
+            break
+        take_crossing_blocks(k, place)
+        start_s = k.f[n.END] if asynchronous else now_s
+        duration_s, resource = _step_time(k, c, _shape(k))
+        k.f[n.START] = start_s
+        k.f[n.END] = start_s + duration_s
+        account(k, duration_s, resource, rows)
+        k.g[n.TOKENS_OUT] += rows
+        add_gap(k, duration_s, rows)
+        next_step(k)
+        place += 1
+        if place == block_size:
+            place = 0
+        now_s = start_s if asynchronous else k.f[n.END]
+    return now_s
+
+
+@entry
+def run_kernel(k: State, c: StepCoefficients) -> int:
+    """Serve all requests; return FINISHED, or why it stopped."""
+    total = len(k.arrival_s)
+    asynchronous = k.options[n.ASYNC] == 1
+    in_flight = False
+    now_s = 0.0
+    while k.g[n.DONE] < total:
+        if k.g[n.STEP] >= k.options[n.MAX_STEPS] or k.g[n.LOG_FULL] == 1:
+            return OUT_OF_STEPS
+        arrive(k, now_s)
+        k.f[n.NOW] = now_s
+        _clear_step(k)
+        logged = k.g[n.LOG_ROWS]
+        schedule_running(k)
+        schedule_waiting(k)
+        done = k.g[n.DONE]
+        if k.g[n.DECODING] + k.g[n.CHUNK_TOKENS] == 0:
+            k.g[n.LOG_ROWS] = logged
+            if in_flight:
+                _take_in(k, k.g[n.STEP] - 1)
+                in_flight = False
+                now_s = k.f[n.END]
+            elif k.g[n.ARRIVED] < total:
+                now_s = max(now_s, k.arrival_s[k.g[n.ARRIVED]])
+            else:
+                return STUCK
+            continue
+        _run_step(k, c, k.f[n.END] if in_flight else now_s)
+        if not asynchronous:
+            _take_in(k, k.g[n.STEP] - 1)
+            now_s = k.f[n.END]
+        else:
+            if in_flight:
+                _take_in(k, k.g[n.STEP] - 2)
+            in_flight = True
+            now_s = k.f[n.START]
+        quiet_until_s = _quiet_until(k, k.g[n.DONE] - done)
+        if quiet_until_s > now_s:
+            now_s = _decode_on(k, c, now_s, quiet_until_s)
+    return FINISHED

@@ -1,0 +1,230 @@
+"""Simulates one engine over a list of requests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import InputError
+from planner.simulator import layout as n
+from planner.simulator.inputs import Intake, RequestArrays, RequestTable, take_in
+from planner.simulator.kernel import OUT_OF_STEPS, STUCK, run_kernel
+from planner.simulator.kernel_log import GAP_BINS_PER_OCTAVE, GAP_FIRST_OCTAVE
+from planner.simulator.layout import State
+from planner.simulator.limits import EngineLimits, Stop, check_limits
+from planner.simulator.result import (
+    Averages,
+    GapHistogram,
+    LogRow,
+    LogStep,
+    SimulationResult,
+    TimeSeries,
+    Totals,
+)
+from planner.simulator.state import LogSize, build_state
+from planner.simulator.verdict import Judgement, judge
+from planner.step_model import StepCoefficients
+
+T = TypeVar("T", bound=np.generic)
+
+_FIRST_LOG = LogSize(rows=1 << 16, steps=1 << 13)
+_LOG_GROWTH = 4
+_MOST_LOG_ROWS = 1 << 28
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulationOptions:
+    """What else a simulation needs to know.
+
+    stop : "length" when outputs end at max_tokens, which the scheduler foresees; "eos" at a stop token, which it does not
+    priorities : priority of each request, lower first, for the priority policy; None: all alike
+    log_steps : keep every step's rows, for a replay or a timeline of a short run
+    """
+
+    stop: Stop = "length"
+    priorities: npt.NDArray[np.int64] | None = None
+    log_steps: bool = False
+
+
+class _Run(NamedTuple):
+    state: State
+    intake: Intake
+    finished: bool
+
+
+DEFAULT_OPTIONS = SimulationOptions()
+
+
+def simulate(
+    requests: RequestArrays, limits: EngineLimits, coefficients: StepCoefficients, options: SimulationOptions = DEFAULT_OPTIONS
+) -> SimulationResult:
+    """Serve requests with one engine, step by step as vLLM's scheduler decides, and return what became of each.
+
+    requests : `planner.workloads.Requests`, or a `RequestTable` for requests in any order
+    coefficients : of the engine's deployment; a step must take time
+
+    Deterministic: the same input gives the same bytes.
+    """
+    check_limits(limits)
+    _check_coefficients(coefficients)
+    if options.stop not in ("length", "eos"):
+        raise InputError("stop", options.stop, 'must be "length" or "eos"', "Choose one of the two")
+    run = _run(take_in(requests, limits, options.priorities), limits, coefficients, options)
+    return _result(run, requests, limits, options)
+
+
+def warm_up(say: Callable[[str], None]) -> None:
+    """Compile the loop, or load it from disk, so that the first simulation doesn't wait; `say` gets a line before and after."""
+    say("Compiling the simulator: about a minute, once")
+    table = RequestTable(np.array([0.0]), np.array([8], np.int64), np.array([2], np.int64))
+    one = StepCoefficients(**(dict.fromkeys(StepCoefficients._fields, 0.0) | {"layers_s": 1.0}))
+    simulate(table, EngineLimits(max_num_seqs=1, max_num_batched_tokens=8, block_size=16, num_blocks=4), one)
+    say("The simulator is ready")
+
+
+def _check_coefficients(c: StepCoefficients) -> None:
+    for name, value in zip(c._fields, c, strict=True):
+        if not np.isfinite(value) or value < 0.0:
+            raise InputError(
+                f"coefficients.{name}", value, "must be finite and at least 0", "Fit or choose another calibration record"
+            )
+    if c.layers_s + c.dense_weights_s + c.linear_s_per_token + c.host_s <= 0.0:
+        raise InputError("coefficients", 0.0, "must make a step take time", "Choose a calibration record")
+
+
+def _run(intake: Intake, limits: EngineLimits, coefficients: StepCoefficients, options: SimulationOptions) -> _Run:
+    """Run the loop; with a step log, again with more room as long as the log overflows."""
+    c = StepCoefficients(*(float(value) for value in coefficients))
+    log = _FIRST_LOG if options.log_steps else LogSize()
+    while True:
+        state = build_state(intake.queue, limits, options.stop, int(c.window_tokens), log)
+        status = run_kernel(state, c)
+        if status == STUCK:
+            raise RuntimeError("The simulated engine has requests and nothing in flight, yet schedules nothing")
+        if not state.g[n.LOG_FULL]:
+            return _Run(state, intake, finished=status != OUT_OF_STEPS)
+        log = LogSize(log.rows * _LOG_GROWTH, log.steps * _LOG_GROWTH)
+        if log.rows > _MOST_LOG_ROWS:
+            raise InputError("log_steps", log.rows, f"must stay below {_MOST_LOG_ROWS} rows", "Log a shorter run")
+
+
+def _result(run: _Run, requests: RequestArrays, limits: EngineLimits, options: SimulationOptions) -> SimulationResult:
+    state = run.state
+    order = run.intake.order
+    whole = len(order) == len(requests) and bool((order == np.arange(len(order))).all())
+
+    def spread(values: npt.NDArray[T], missing: float) -> npt.NDArray[T]:
+        if whole:
+            return values
+        full = np.full(len(requests), missing, values.dtype)
+        full[order] = values
+        return full
+
+    rejected = np.ones(len(requests), np.bool_)
+    rejected[order] = False
+    judgement = _judge(run)
+    totals = _totals(state)
+    return SimulationResult(
+        limits=limits,
+        arrival_s=requests.arrival_s,
+        prompt_tokens=requests.prompt_tokens,
+        output_tokens=requests.output_tokens if limits.max_model_len is None else spread(state.output, 0).astype(np.int64),
+        first_scheduled_s=spread(state.scheduled_s, np.nan),
+        first_token_s=spread(state.first_s, np.nan),
+        finish_s=spread(state.finish_s, np.nan),
+        preemptions=spread(state.preempted, 0),
+        cached_tokens=np.maximum(spread(state.cached, 0), 0),
+        rejected=rejected,
+        totals=totals,
+        averages=_averages(state, totals),
+        series=_series(state),
+        gaps=_gaps(state),
+        bound_s=state.bound,
+        verdict=judgement.verdict,
+        verdict_reason=judgement.reason,
+        finished=run.finished,
+        steps=_log(state, order) if options.log_steps else None,
+    )
+
+
+def _judge(run: _Run) -> Judgement:
+    if not run.finished:
+        return Judgement("overloaded", "the engine preempted again and again and was stopped")
+    busy_s = float(run.state.bound.sum())
+    waiting_share = float(run.state.bound[1:].sum()) / busy_s if busy_s > 0.0 else 0.0
+    return judge(run.state.arrival_s, run.state.finish_s, waiting_share)
+
+
+def _totals(state: State) -> Totals:
+    return Totals(
+        steps=int(state.g[n.STEP]),
+        makespan_s=float(state.f[n.END]),
+        busy_s=float(state.f[n.BUSY]),
+        prompt_tokens=int(state.prompt.sum(dtype=np.int64)),
+        output_tokens=int(state.g[n.TOKENS_OUT]),
+        computed_tokens=int(state.g[n.COMPUTED_TOTAL]),
+        preemptions=int(state.g[n.PREEMPTIONS]),
+        recomputed_tokens=int(state.g[n.RECOMPUTED]),
+        wasted_rows=int(state.g[n.WASTED]),
+        prefix_query_tokens=int(state.g[n.QUERY_TOKENS]) if state.options[n.CACHING] else 0,
+        prefix_hit_tokens=int(state.g[n.HIT_TOKENS]),
+    )
+
+
+def _averages(state: State, totals: Totals) -> Averages:
+    span_s = totals.makespan_s
+    if span_s <= 0.0:
+        return Averages(0.0, 0.0, 0.0, 0.0, 0, 0.0)
+    blocks = int(state.options[n.NUM_BLOCKS])
+    waited_s = float(np.nansum(state.scheduled_s - state.arrival_s)) + float(state.f[n.REQUEUED])
+    return Averages(
+        running=float(state.f[n.RUNNING_INTEGRAL]) / span_s,
+        waiting=waited_s / span_s,
+        kv_share=float(state.f[n.KV_INTEGRAL]) / (span_s * blocks),
+        step_s=totals.busy_s / max(totals.steps, 1),
+        peak_running=int(state.g[n.MAX_RUNNING]),
+        peak_kv_share=int(state.g[n.MAX_USED]) / blocks,
+    )
+
+
+def _series(state: State) -> TimeSeries:
+    used = int(state.g[n.BINS_USED]) + 1
+    table = state.series[:used]
+    width_s = float(state.f[n.BIN_WIDTH])
+    start_s = np.arange(used, dtype=np.float64) * width_s
+    arrived = np.searchsorted(state.arrival_s, start_s, side="right")
+    scheduled = np.searchsorted(np.sort(state.scheduled_s), start_s, side="right")
+    finished = np.searchsorted(np.sort(state.finish_s), start_s, side="right")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        busy_s = table[:, n.SERIES_TIME]
+        return TimeSeries(
+            start_s=start_s,
+            width_s=width_s,
+            running=scheduled - finished,
+            waiting=arrived - scheduled,
+            kv_share=table[:, n.SERIES_KV] / (busy_s * state.options[n.NUM_BLOCKS]),
+            step_s=busy_s / table[:, n.SERIES_STEPS],
+            tokens_per_s=table[:, n.SERIES_TOKENS] / width_s,
+        )
+
+
+def _gaps(state: State) -> GapHistogram:
+    filled = np.flatnonzero(state.gaps)
+    octave, within = np.divmod(filled, GAP_BINS_PER_OCTAVE)
+    middle_s = np.ldexp(0.5 + (within + 0.5) / (2 * GAP_BINS_PER_OCTAVE), octave + GAP_FIRST_OCTAVE)
+    return GapHistogram(middle_s, state.gaps[filled], float(state.f[n.GAP_SUM]))
+
+
+def _log(state: State, order: npt.NDArray[np.int64]) -> list[LogStep]:
+    ends = state.log_steps[: int(state.g[n.LOG_STEPS])]
+    first = 0
+    steps: list[LogStep] = []
+    for (last, used, running, num_waiting), times in zip(ends.tolist(), state.log_times.tolist(), strict=False):
+        rows = state.log_rows[first:last].tolist()
+        given = [LogRow(int(order[request]), tokens, context) for _, request, tokens, context in rows if tokens >= 0]
+        preempted = [int(order[request]) for _, request, tokens, _ in rows if tokens < 0]
+        steps.append(LogStep(times[0], times[1], times[2], given, preempted, used, running, num_waiting))
+        first = last
+    return steps
