@@ -5,6 +5,8 @@ tokens a day into requests a second; importers turn a user's rows into a Workloa
 """
 
 from planner.workloads.arrivals import (
+    CLIENT_CVS,
+    CLIENT_CVS_SOURCE,
     Arrivals,
     ConstantArrivals,
     GammaArrivals,
@@ -47,6 +49,8 @@ from planner.workloads.trace import Trace, TraceMeta, list_traces, load_trace
 from planner.workloads.workload import Workload
 
 __all__ = [
+    "CLIENT_CVS",
+    "CLIENT_CVS_SOURCE",
     "Arrivals",
     "BlockHashes",
     "ColumnMap",

@@ -9,6 +9,7 @@ from scipy import stats as scipy_stats
 
 from planner.errors import InputError
 from planner.workloads import (
+    CLIENT_CVS,
     Arrivals,
     ConstantArrivals,
     GammaArrivals,
@@ -83,6 +84,12 @@ def test_poisson_gaps_are_exponential_and_counts_poisson() -> None:
     counts = np.bincount((times // 10).astype(int))[:-1]
     assert counts.mean() == pytest.approx(40, rel=0.02)
     assert counts.var() / counts.mean() == pytest.approx(1.0, abs=0.08)
+
+
+@pytest.mark.parametrize("client", CLIENT_CVS)
+def test_named_clients_have_their_cv(client: str) -> None:
+    times = GammaArrivals(cv=CLIENT_CVS[client]).sample(200_000, 5.0, rng())
+    assert gap_cv(times) == pytest.approx(CLIENT_CVS[client], rel=0.03)
 
 
 def test_renewal_with_cv_one_is_poisson() -> None:
