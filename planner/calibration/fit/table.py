@@ -41,7 +41,11 @@ def groups_from_csv(data: bytes, gpu: GpuProfile, record: CalibrationRecord) -> 
     if table.empty:
         wanted = f"{gpu.id}, {record.engine} {record.engine_version}"
         raise InputError("step table", wanted, "has no rows for it", "Name the GPU, engine and version of the table")
-    _numeric(table, (*COUNTS, "step_s"), "step table")
+    _numeric(table, ("tp", *COUNTS, "step_s"), "step table")
+    for column in ("model", "quantization"):
+        if table[column].isna().any():
+            row = table.index[table[column].isna()][0]
+            raise InputError(f"step table: {column}, row {row}", None, "is missing", "Name it in every row")
     keys = ["model", "quantization", "tp"]
     return tuple(_group(rows, gpu, record) for _, rows in table.groupby(keys, sort=True))
 
@@ -97,7 +101,7 @@ def _group(rows: pd.DataFrame, gpu: GpuProfile, record: CalibrationRecord) -> St
     if quantization is None:
         known = ", ".join(QUANTIZATIONS)
         raise InputError("quantization", first["quantization"], f"must be one of {known}", "Name the weights' format so")
-    size = int(first["tp"])
+    size = _whole(float(first["tp"]))
     deployment = Deployment(
         gpu=gpu,
         model=load_model(str(first["model"])),
@@ -117,6 +121,12 @@ def _group(rows: pd.DataFrame, gpu: GpuProfile, record: CalibrationRecord) -> St
         phase=np.where(decodes & prefills, "mixed", np.where(decodes, "decode", "prefill")),
         rows=rows.index.to_numpy(np.int64),
     )
+
+
+def _whole(value: float) -> int:
+    if not value.is_integer():
+        raise InputError("step table: tp", value, "must be a whole number", "Give the GPUs that share a layer")
+    return int(value)
 
 
 def _shape(rows: pd.DataFrame, window: float) -> StepShape:
