@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from planner.exporters.flags import serve_command
 from planner.plan.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
 from planner.pricing import Cost, Tariff
 from planner.units import GIB, MS
@@ -65,7 +66,9 @@ def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:
     if chosen.record:
         lines.append(f"step times from {chosen.record.id} ({chosen.record.basis})")
     if plan.details:
-        lines += [f"replicas {_range(plan.details.replicas)} with {plan.details.interval_source}", " ".join(plan.details.command)]
+        lines.append(f"replicas {_range(plan.details.replicas)}: {plan.details.interval_source}")
+    if chosen.deployment:
+        lines.append(serve_command(chosen.deployment).line)
     return lines
 
 
@@ -149,7 +152,8 @@ def _details(plan: Plan) -> dict[str, Any] | None:
         "tpot_p99_s": asdict(details.tpot_p99_s),
         "usd_per_day": asdict(details.usd_per_day) if details.usd_per_day else None,
         "interval_source": details.interval_source,
-        "command": list(details.command),
+        "mean_field": _latency(details.mean_field),
+        "command": list(serve_command(plan.chosen.deployment).arguments) if plan.chosen and plan.chosen.deployment else None,
     }
 
 

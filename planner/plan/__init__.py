@@ -1,1 +1,40 @@
-"""Plan: from a scenario to GPUs, settings, latencies and dollars."""
+"""Plan: from a scenario to GPUs, settings, latencies and dollars.
+
+>>> from planner.plan import plan
+>>> from planner.scenario import Scenario
+>>> answer = plan(Scenario())
+>>> answer.chosen is not None and answer.chosen.feasible
+True
+"""
+
+from planner.plan.planning import plan
+from planner.plan.results import (
+    Candidate,
+    Change,
+    DefaultKnobs,
+    Details,
+    Interval,
+    KnobCell,
+    Knobs,
+    Latency,
+    NearestFeasible,
+    Plan,
+    PlannedLoad,
+    Rejection,
+)
+
+__all__ = [
+    "Candidate",
+    "Change",
+    "DefaultKnobs",
+    "Details",
+    "Interval",
+    "KnobCell",
+    "Knobs",
+    "Latency",
+    "NearestFeasible",
+    "Plan",
+    "PlannedLoad",
+    "Rejection",
+    "plan",
+]

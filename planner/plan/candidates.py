@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from planner.deployment import Deployment, Parallelism
-from planner.engines import EngineConfig, engine_defaults
+from planner.engines import EngineConfig, Usage, engine_defaults
 from planner.errors import InputError
 from planner.fleet import Placement, place
-from planner.hardware import GpuProfile, Price, list_gpus, load_gpu, nodes_for, prices_for
-from planner.models import QUANTIZATIONS, ModelSpec, Quantization, load_model, tp_refusal
+from planner.hardware import GpuProfile, Price, load_gpu, nodes_for, prices_for, survey_gpus
+from planner.models import QUANTIZATIONS, ModelSpec, Quantization, tp_refusal
 from planner.pricing import Tariff
 from planner.scenario import HardwareChoice, Scenario
 
@@ -27,7 +26,7 @@ class Layout:
     refusal: str | None
 
 
-def layouts(scenario: Scenario, model: ModelSpec) -> tuple[Layout, ...]:
+def layouts(scenario: Scenario, model: ModelSpec, quantization: Quantization) -> tuple[Layout, ...]:
     """Return every GPU × TP size that the scenario allows, in the order of the catalogue.
 
     Without named GPUs: every GPU with a price that matches the scenario's provider, region and price basis. TP sizes: those that a
@@ -39,8 +38,8 @@ def layouts(scenario: Scenario, model: ModelSpec) -> tuple[Layout, ...]:
         tariffs = tariffs_for(gpu.id, choice)
         if not tariffs and not choice.gpu_ids:
             continue
-        sizes = choice.tensor_parallel or _sizes(gpu, tariffs)
-        found.extend(Layout(gpu, size, tariffs, tp_refusal(model, size)) for size in sizes)
+        sizes = choice.tensor_parallel or _sizes(tariffs)
+        found.extend(Layout(gpu, size, tariffs, tp_refusal(model, size, quantization)) for size in sizes)
     if not found:
         raise InputError(
             "hardware",
@@ -90,22 +89,31 @@ def kv_dtype_for(scenario: Scenario, quantization: Quantization) -> str:
     return quantization.kv_dtype if scenario.model.kv_dtype == "auto" else scenario.model.kv_dtype
 
 
-def engine_for(scenario: Scenario, gpu: GpuProfile, tensor_parallel: int) -> EngineConfig:
-    """Return the engine's own settings on this GPU, with what the user holds fixed."""
+def engine_for(scenario: Scenario, layout: Layout, max_model_len: int) -> EngineConfig:
+    """Return the engine's own settings on this GPU, with what the user holds fixed and a context that the workload needs."""
     choice = scenario.engine
-    usage = "offline" if scenario.targets.offline else "server"
-    config = _defaults(choice.engine, choice.version, gpu, tensor_parallel, usage)
-    held = {
-        name: value
-        for name in ("max_model_len", "gpu_memory_utilization", "block_size")
-        if (value := getattr(choice, name)) is not None
-    }
-    return config.replace(**held) if held else config
+    usage: Usage = "offline" if scenario.targets.offline else "server"
+    config = engine_defaults(choice.engine, choice.version, layout.gpu, layout.tensor_parallel, usage=usage)
+    held = {name: value for name in ("gpu_memory_utilization", "block_size") if (value := getattr(choice, name)) is not None}
+    return config.replace(max_model_len=max_model_len, **held)
 
 
-def deployment_for(scenario: Scenario, layout: Layout) -> Deployment:
+def context_for(scenario: Scenario, model: ModelSpec, longest_tokens: int) -> int:
+    """Return the max_model_len to serve with [token]: the user's, else the next power of two that holds the longest request.
+
+    longest_tokens : longest prompt with its output in the workload's sample [token]
+
+    The model's own maximum bounds it. A context no longer than needed lets the engine start on small caches and reserves nothing for
+    requests that never come.
+    """
+    if scenario.engine.max_model_len is not None:
+        return scenario.engine.max_model_len
+    needed = 1 << (longest_tokens - 1).bit_length()
+    return needed if model.max_positions is None else min(needed, model.max_positions)
+
+
+def deployment_for(scenario: Scenario, layout: Layout, model: ModelSpec, longest_tokens: int) -> Deployment:
     """Return the deployment of a layout under the engine's own settings; InputError when its parts don't fit together."""
-    model = load_model(scenario.model.id)
     quantization = quantization_for(scenario, model)
     return Deployment(
         gpu=layout.gpu,
@@ -113,23 +121,17 @@ def deployment_for(scenario: Scenario, layout: Layout) -> Deployment:
         quantization=quantization,
         kv_dtype=kv_dtype_for(scenario, quantization),
         parallelism=Parallelism(tp=layout.tensor_parallel),
-        engine=engine_for(scenario, layout.gpu, layout.tensor_parallel),
+        engine=engine_for(scenario, layout, context_for(scenario, model, longest_tokens)),
     )
 
 
-@lru_cache(maxsize=1024)
-def _defaults(engine: str, version: str, gpu: GpuProfile, tensor_parallel: int, usage: str) -> EngineConfig:
-    return engine_defaults(engine, version, gpu, tensor_parallel, usage=usage)  # type: ignore[arg-type]
-
-
 def _gpus(choice: HardwareChoice) -> Iterable[GpuProfile]:
-    return [load_gpu(gpu_id) for gpu_id in choice.gpu_ids] if choice.gpu_ids else list_gpus()
+    return [load_gpu(gpu_id) for gpu_id in choice.gpu_ids] if choice.gpu_ids else survey_gpus().profiles
 
 
-def _sizes(gpu: GpuProfile, tariffs: tuple[Tariff, ...]) -> tuple[int, ...]:
+def _sizes(tariffs: tuple[Tariff, ...]) -> tuple[int, ...]:
     largest = max((tariff.gpus_per_instance for tariff in tariffs), default=_LARGEST_UNPRICED_MACHINE)
-    domain = gpu.link.domain_gpus if gpu.link else _LARGEST_UNPRICED_MACHINE
-    return tuple(size for size in TENSOR_PARALLEL_SIZES if size <= largest and size <= max(domain, _LARGEST_UNPRICED_MACHINE))
+    return tuple(size for size in TENSOR_PARALLEL_SIZES if size <= largest)
 
 
 def _tariff(price: Price, choice: HardwareChoice) -> Tariff | None:

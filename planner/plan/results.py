@@ -188,7 +188,7 @@ class Details:
     tpot_p99_s: Interval
     usd_per_day: Interval | None
     interval_source: str
-    command: tuple[str, ...]
+    mean_field: Latency | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,195 @@
+"""Puts a plan into words: the answer in a sentence, what would change it, and what to know before relying on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.plan.results import Candidate, Change, Details, NearestFeasible
+from planner.plan.search import Question
+from planner.scenario import Targets
+from planner.units import MS
+
+_NEXT_CANDIDATES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the search found."""
+
+    question: Question
+    candidates: tuple[Candidate, ...]
+    chosen: Candidate | None
+    nearest: NearestFeasible | None
+    details: Details | None
+
+
+def summary_of(outcome: Outcome) -> str:
+    """Return the answer in one sentence with its figures."""
+    chosen, load = outcome.chosen, outcome.question.load
+    if chosen is None or chosen.replicas is None:
+        return _infeasible_summary(outcome)
+    replicas = chosen.replicas
+    gpus = replicas.total * chosen.tensor_parallel
+    spares = f" + {_count(replicas.spares, 'spare')}" if replicas.spares else ""
+    layout = f" of {chosen.tensor_parallel} GPUs" if chosen.tensor_parallel > 1 else ""
+    who = f"{gpus} × {chosen.gpu_name} ({_count(replicas.needed, 'replica')}{layout}{spares})"
+    text = f"{who} {'serves' if gpus == 1 else 'serve'} {_rate(load.peak_rps)}"
+    if not outcome.question.scenario.targets.offline and chosen.latency is not None:
+        text += f" at p99 TTFT {_ms(chosen.latency.ttft_p99_s)} and p99 TPOT {_ms(chosen.latency.tpot_p99_s)}"
+    if chosen.cost is not None:
+        text += f" for ${_money(chosen.cost.usd_per_day)}/day: ${_money(chosen.cost.usd_per_million_tokens)} per million tokens"
+    else:
+        text += "; no price is known for this GPU, so give one to see dollars"
+    return f"{text}. {_capitalised(chosen.binds or '')} binds; {1.0 - replicas.utilisation:.0%} of capacity is free."
+
+
+def nearest_feasible(candidates: Sequence[Candidate], targets: Targets) -> NearestFeasible | None:
+    """Return the candidate that misses the targets by the least factor, with the targets that it could meet.
+
+    What it could meet is its latency with almost no load plus a tenth, rounded up to two figures.
+    """
+    missing = [c for c in candidates if c.rejection is not None and c.rejection.miss is not None and c.latency is not None]
+    if not missing:
+        return None
+    best = min(missing, key=lambda c: (c.rejection.miss if c.rejection and c.rejection.miss else 0.0, c.tensor_parallel, c.gpu_id))
+    latency = best.latency
+    if latency is None:
+        return None
+    ttft_s = _loosened(targets.ttft_p99_s, latency.ttft_p99_s)
+    tpot_s = _loosened(targets.tpot_p99_s, latency.tpot_p99_s)
+    parts = [f"p99 TTFT {_ms(ttft_s)}" if ttft_s else "", f"p99 TPOT {_ms(tpot_s)}" if tpot_s else ""]
+    detail = f"{best.label} meets {' and '.join(part for part in parts if part)}"
+    return NearestFeasible(best, ttft_s, tpot_s, detail)
+
+
+def changes_of(outcome: Outcome, alternatives: Sequence[tuple[str, dict[str, object], Candidate]]) -> tuple[Change, ...]:
+    """Return what would change the answer: other settings that were planned too, rivals, and where the next replica starts.
+
+    alternatives : title, patch of the scenario and the candidate that wins with it
+    """
+    changes: list[Change] = []
+    chosen = outcome.chosen
+    if chosen is None:
+        return _loosen(outcome)
+    for title, patch, candidate in alternatives:
+        change = _alternative(title, dict(patch), candidate, chosen)
+        if change is not None:
+            changes.append(change)
+    if chosen.replicas is not None:
+        at_rps = chosen.replicas.next_replica_at_rps
+        detail = f"above {_rate(at_rps)} ({at_rps / outcome.question.load.peak_rps - 1:+.0%}) one more replica is needed"
+        changes.append(Change("More traffic", detail, _rate_patch(outcome, at_rps * 1.001), None))
+    changes.extend(_rivals(outcome, chosen))
+    return tuple(changes)
+
+
+def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return what the reader should know before relying on the plan."""
+    found = list(extra)
+    chosen = outcome.chosen
+    if chosen is None:
+        return tuple(found)
+    if chosen.record is not None and chosen.record.basis in {"prior", "published"}:
+        found.append(
+            f"Step times of {chosen.gpu_name} are {_basis(chosen.record.basis)}: measure one before you rent many "
+            "(planner/calibration)."
+        )
+    rivals = [c for c in outcome.candidates if c.feasible and c.cost is not None and c is not chosen]
+    if chosen.cost is not None and rivals and outcome.details is not None and outcome.details.usd_per_day is not None:
+        near = [c for c in rivals if c.cost is not None and c.cost.usd_per_day <= outcome.details.usd_per_day.high * 1.02]
+        if near:
+            names = ", ".join(c.label for c in near[:3])
+            found.append(f"Inside the noise: {names} cost as much within the interval; choose by availability.")
+    if chosen.latency is not None and chosen.latency.binds == "host":
+        found.append("The host binds, not the GPU: more API-server processes or smaller replicas help more than a faster GPU.")
+    return tuple(found)
+
+
+def _infeasible_summary(outcome: Outcome) -> str:
+    tried = len(outcome.candidates)
+    reasons: list[str] = [c.rejection.reason for c in outcome.candidates if c.rejection is not None]
+    most = max(dict.fromkeys(reasons), key=reasons.count) if reasons else "nothing was tried"
+    text = f"No configuration of the {_count(tried, 'candidate')} serves this: mostly because the {most}."
+    if most.startswith(("no ", "the ")):
+        text = f"No configuration of the {_count(tried, 'candidate')} serves this: {most}."
+    nearest = outcome.nearest
+    return f"{text} Nearest: {nearest.detail}." if nearest is not None else text
+
+
+def _alternative(title: str, patch: dict[str, object], candidate: Candidate, chosen: Candidate) -> Change | None:
+    if candidate.cost is None or chosen.cost is None:
+        return None
+    saved = candidate.cost.usd_per_day - chosen.cost.usd_per_day
+    if abs(saved) < 0.005 * chosen.cost.usd_per_day:
+        return Change(title, f"changes nothing: {_fleet(candidate)} at the same cost", patch, 0.0)
+    verb = "saves" if saved < 0 else "costs"
+    return Change(title, f"{verb} ${_money(abs(saved))}/day: {_fleet(candidate)}", patch, saved)
+
+
+def _rivals(outcome: Outcome, chosen: Candidate) -> list[Change]:
+    others = [c for c in outcome.candidates if c.feasible and c is not chosen and c.gpu_id != chosen.gpu_id and c.cost is not None]
+    seen: dict[str, Candidate] = {}
+    for candidate in others:
+        seen.setdefault(candidate.gpu_id, candidate)
+    changes = []
+    for candidate in list(seen.values())[:_NEXT_CANDIDATES]:
+        if candidate.cost is None or chosen.cost is None or candidate.latency is None:
+            continue
+        extra = candidate.cost.usd_per_day - chosen.cost.usd_per_day
+        detail = (
+            f"{_fleet(candidate)}, p99 TTFT {_ms(candidate.latency.ttft_p99_s)}, p99 TPOT {_ms(candidate.latency.tpot_p99_s)}, "
+            f"${_money(extra)}/day more"
+        )
+        changes.append(Change(f"Next: {candidate.label}", detail, {"hardware.gpu_ids": [candidate.gpu_id]}, extra))
+    return changes
+
+
+def _loosen(outcome: Outcome) -> tuple[Change, ...]:
+    nearest = outcome.nearest
+    if nearest is None:
+        return ()
+    patch: dict[str, object] = {"targets.ttft_p99_s": nearest.ttft_p99_s, "targets.tpot_p99_s": nearest.tpot_p99_s}
+    return (Change("Loosen the targets", nearest.detail, patch, None),)
+
+
+def _rate_patch(outcome: Outcome, rate_rps: float) -> dict[str, object]:
+    factor = outcome.question.load.peak_factor
+    return {"workload.load": {"kind": "rate", "requests_per_s": float(f"{rate_rps / factor:.4g}")}}
+
+
+def _fleet(candidate: Candidate) -> str:
+    if candidate.replicas is None:
+        return candidate.label
+    gpus = candidate.replicas.total * candidate.tensor_parallel
+    return f"{gpus} × {candidate.gpu_name} (TP{candidate.tensor_parallel}, {_count(candidate.replicas.total, 'replica')})"
+
+
+def _loosened(target_s: float | None, reached_s: float) -> float | None:
+    if target_s is None:
+        return None
+    return target_s if reached_s <= target_s else float(f"{reached_s * 1.1:.2g}")
+
+
+def _basis(basis: str) -> str:
+    return "taken from a publication" if basis == "published" else "a prior scaled from other GPUs, not measured"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _rate(rate_rps: float) -> str:
+    return f"{rate_rps:.3g} req/s"
+
+
+def _ms(time_s: float | None) -> str:
+    if time_s is None:
+        return "–"
+    return f"{time_s / MS:.3g} ms" if time_s < 1.0 else f"{time_s:.3g} s"
+
+
+def _money(usd: float) -> str:
+    return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}" if abs(usd) < 10 else f"{usd:.1f}"
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
