@@ -22,3 +22,12 @@ HOURS_PER_DAY = 24.0
 TFLOPS = 1e12
 MILLION = 1e6
 BILLION = 1e9
+
+
+def duration(time_s: float) -> str:
+    """Return a time for a sentence: milliseconds below one second, three figures.
+
+    >>> duration(0.0265), duration(1.137)
+    ('26.5 ms', '1.14 s')
+    """
+    return f"{time_s / MS:.3g} ms" if time_s < 1.0 else f"{time_s:.3g} s"

@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from planner.hardware import list_gpus, prices_for
+from planner.hardware import prices_for, survey_gpus
 from planner.models import kv_bytes, list_models
 from planner.units import BILLION, GB, GIB, KB, TB, TFLOPS
 from planner.workloads import list_workloads
 
 
 def gpu_rows() -> list[dict[str, Any]]:
-    """Return one row for each GPU: memory, bandwidth, dense peak, and the cheapest on-demand price."""
+    """Return one row for each GPU: memory, bandwidth, dense peak, and the lowest on-demand price of a GPU-hour."""
     rows = []
-    for gpu in list_gpus():
-        prices = [price for price in prices_for(gpu.id) if price.on_demand_usd_per_hour is not None]
-        cheapest = min(prices, key=lambda price: price.usd_per_gpu_hour()) if prices else None
+    for gpu in survey_gpus().profiles:
+        cheapest = next((price for price in prices_for(gpu.id) if price.on_demand_usd_per_hour is not None), None)
         rows.append(
             {
                 "id": gpu.id,

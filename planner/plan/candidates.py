@@ -7,12 +7,13 @@ from planner.deployment import Deployment, Parallelism
 from planner.engines import EngineConfig, Usage, engine_defaults
 from planner.errors import InputError
 from planner.fleet import Placement, place
-from planner.hardware import GpuProfile, Price, load_gpu, nodes_for, prices_for, survey_gpus
+from planner.hardware import GpuProfile, Price, list_prices, load_gpu, nodes_for, survey_gpus
 from planner.models import QUANTIZATIONS, ModelSpec, Quantization, tp_refusal
 from planner.pricing import Tariff
 from planner.scenario import HardwareChoice, Scenario
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8, 16)
+COMPARED_VENDORS = ("NVIDIA", "AMD")
 _LARGEST_UNPRICED_MACHINE = 8
 
 
@@ -29,13 +30,15 @@ class Layout:
 def layouts(scenario: Scenario, model: ModelSpec, quantization: Quantization) -> tuple[Layout, ...]:
     """Return every GPU × TP size that the scenario allows, in the order of the catalogue.
 
-    Without named GPUs: every GPU with a price that matches the scenario's provider, region and price basis. TP sizes: those that a
-    machine with a matching price holds, up to 8 where no price is known.
+    Without named GPUs: every NVIDIA and AMD GPU with a price that matches the scenario's provider, region and price basis (other
+    makers' chips need engine builds of their own: name one to plan on it). TP sizes: those that a machine with a matching price
+    holds, up to 8 where no price is known.
     """
     choice = scenario.hardware
+    prices = prices_by_gpu(choice)
     found: list[Layout] = []
     for gpu in _gpus(choice):
-        tariffs = tariffs_for(gpu.id, choice)
+        tariffs = tariffs_for(gpu.id, choice, prices.get(gpu.id, ()))
         if not tariffs and not choice.gpu_ids:
             continue
         sizes = choice.tensor_parallel or _sizes(tariffs)
@@ -50,7 +53,16 @@ def layouts(scenario: Scenario, model: ModelSpec, quantization: Quantization) ->
     return tuple(found)
 
 
-def tariffs_for(gpu_id: str, choice: HardwareChoice) -> tuple[Tariff, ...]:
+def prices_by_gpu(choice: HardwareChoice) -> dict[str, tuple[Price, ...]]:
+    """Return the catalogue's prices that match the scenario's provider and region, by GPU id."""
+    found: dict[str, list[Price]] = {}
+    for price in list_prices():
+        if choice.provider in (None, price.provider) and choice.region in (None, price.region):
+            found.setdefault(price.gpu_id, []).append(price)
+    return {gpu_id: tuple(prices) for gpu_id, prices in found.items()}
+
+
+def tariffs_for(gpu_id: str, choice: HardwareChoice, prices: tuple[Price, ...]) -> tuple[Tariff, ...]:
     """Return the machines with a GPU that the scenario may rent; the user's own price replaces the catalogue's."""
     own = choice.usd_per_gpu_hour.get(gpu_id)
     if own is not None:
@@ -58,7 +70,7 @@ def tariffs_for(gpu_id: str, choice: HardwareChoice) -> tuple[Tariff, ...]:
         return tuple(
             Tariff("your price", f"{size} GPU", "yours", size, own * size, "per GPU-hour", "given by you", None) for size in sizes
         )
-    tariffs = [_tariff(price, choice) for price in prices_for(gpu_id, choice.provider, choice.region)]
+    tariffs = [_tariff(price, choice) for price in prices]
     return tuple(tariff for tariff in tariffs if tariff is not None)
 
 
@@ -103,8 +115,8 @@ def context_for(scenario: Scenario, model: ModelSpec, longest_tokens: int) -> in
 
     longest_tokens : longest prompt with its output in the workload's sample [token]
 
-    The model's own maximum bounds it. A context no longer than needed lets the engine start on small caches and reserves nothing for
-    requests that never come.
+    The model's own maximum bounds it. A context no longer than needed lets the engine start on small caches and reserves
+    nothing for requests that never come.
     """
     if scenario.engine.max_model_len is not None:
         return scenario.engine.max_model_len
@@ -126,7 +138,9 @@ def deployment_for(scenario: Scenario, layout: Layout, model: ModelSpec, longest
 
 
 def _gpus(choice: HardwareChoice) -> Iterable[GpuProfile]:
-    return [load_gpu(gpu_id) for gpu_id in choice.gpu_ids] if choice.gpu_ids else survey_gpus().profiles
+    if choice.gpu_ids:
+        return [load_gpu(gpu_id) for gpu_id in choice.gpu_ids]
+    return [gpu for gpu in survey_gpus().profiles if gpu.vendor in COMPARED_VENDORS or gpu.id in choice.usd_per_gpu_hour]
 
 
 def _sizes(tariffs: tuple[Tariff, ...]) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from planner.step_model import StepCoefficients
 from planner.workloads import ProfileArrivals, Requests, Workload
 
 SEARCH_REQUESTS = 2500
+COARSE_REQUESTS = 1200
 ANSWER_REQUESTS = 20_000
 _ROUNDS = 8
 _FINE_ROUNDS = 5
@@ -79,8 +80,8 @@ class Demand:
 
     @property
     def longest_tokens(self) -> int:
-        """Tokens of the longest prompt with its output [token]."""
-        base = self.requests()
+        """Tokens of the longest prompt with its output, in the larger sample [token]."""
+        base = replace(self, count=max(self.count, ANSWER_REQUESTS)).requests()
         return int((base.prompt_tokens + base.output_tokens).max())
 
 
@@ -106,11 +107,13 @@ class Capacity:
     rate_rps : largest rate that meets the targets [request/s]; None when none does
     binds : what stops it there
     latency : at that rate, or at the lowest rate tried when no rate meets the targets
+    running_peak : most sequences at once at that rate and just above it; a max_num_seqs above it changes nothing [seq]
     """
 
     rate_rps: float | None
     binds: str
     latency: Latency
+    running_peak: int | None = None
 
 
 @lru_cache(maxsize=200_000)
@@ -125,7 +128,9 @@ def latency_at(demand: Demand, replica: Replica, knobs: Knobs, rate_rps: float) 
         tpot_mean_s=float(tpot_s.mean()),
         tpot_p99_s=float(np.percentile(tpot_s, 99)),
         running_mean=result.averages.running,
+        running_peak=result.averages.peak_running,
         kv_utilisation=result.averages.kv_share,
+        refused_share=float(result.rejected.mean()),
         stable=result.verdict != "overloaded",
         binds=resource_that_binds(result),
         method="simulated",
@@ -175,7 +180,8 @@ def capacity_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets
     if met is None:
         assert missed is not None  # the first round sets one of the two
         return Capacity(None, missed_target(missed, targets), missed)
-    return Capacity(low, missed_target(missed, targets) if missed else met.binds, met)
+    peak = max(point.running_peak or 0 for point in (met, missed) if point is not None)
+    return Capacity(low, missed_target(missed, targets) if missed else met.binds, met, peak)
 
 
 def capacity_near(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, guess_rps: float) -> float:
@@ -225,10 +231,11 @@ def resource_that_binds(result: SimulationResult) -> str:
 
 def _ttft_s(result: SimulationResult) -> npt.NDArray[np.float64]:
     first = len(result.arrival_s) // 10
-    return (result.first_token_s - result.arrival_s)[first:]
+    waits = (result.first_token_s - result.arrival_s)[first:]
+    return waits[~result.rejected[first:]]
 
 
 def _tpot_s(result: SimulationResult) -> npt.NDArray[np.float64]:
     first = len(result.arrival_s) // 10
     gaps = result.output_tokens[first:] - 1
-    return ((result.finish_s - result.first_token_s)[first:] / np.maximum(gaps, 1))[gaps > 0]
+    return ((result.finish_s - result.first_token_s)[first:] / np.maximum(gaps, 1))[(gaps > 0) & ~result.rejected[first:]]

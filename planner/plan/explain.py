@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.plan.results import Candidate, Change, Details, NearestFeasible
 from planner.plan.search import Question
 from planner.scenario import Targets
-from planner.units import MS
+from planner.units import duration
 
 _NEXT_CANDIDATES = 2
 
@@ -34,7 +34,7 @@ def summary_of(outcome: Outcome) -> str:
     who = f"{gpus} × {chosen.gpu_name} ({_count(replicas.needed, 'replica')}{layout}{spares})"
     text = f"{who} {'serves' if gpus == 1 else 'serve'} {_rate(load.peak_rps)}"
     if not outcome.question.scenario.targets.offline and chosen.latency is not None:
-        text += f" at p99 TTFT {_ms(chosen.latency.ttft_p99_s)} and p99 TPOT {_ms(chosen.latency.tpot_p99_s)}"
+        text += f" at p99 TTFT {duration(chosen.latency.ttft_p99_s)} and p99 TPOT {duration(chosen.latency.tpot_p99_s)}"
     if chosen.cost is not None:
         text += f" for ${_money(chosen.cost.usd_per_day)}/day: ${_money(chosen.cost.usd_per_million_tokens)} per million tokens"
     else:
@@ -56,7 +56,7 @@ def nearest_feasible(candidates: Sequence[Candidate], targets: Targets) -> Neare
         return None
     ttft_s = _loosened(targets.ttft_p99_s, latency.ttft_p99_s)
     tpot_s = _loosened(targets.tpot_p99_s, latency.tpot_p99_s)
-    parts = [f"p99 TTFT {_ms(ttft_s)}" if ttft_s else "", f"p99 TPOT {_ms(tpot_s)}" if tpot_s else ""]
+    parts = [f"p99 TTFT {duration(ttft_s)}" if ttft_s else "", f"p99 TPOT {duration(tpot_s)}" if tpot_s else ""]
     detail = f"{best.label} meets {' and '.join(part for part in parts if part)}"
     return NearestFeasible(best, ttft_s, tpot_s, detail)
 
@@ -88,6 +88,9 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
     chosen = outcome.chosen
     if chosen is None:
         return tuple(found)
+    if chosen.latency is not None and chosen.latency.refused_share > 0.0:
+        share = f"{chosen.latency.refused_share:.2g}"
+        found.append(f"A share of {share} of the requests is longer than max_model_len or the KV cache; the engine refuses them.")
     if chosen.record is not None and chosen.record.basis in {"prior", "published"}:
         found.append(
             f"Step times of {chosen.gpu_name} are {_basis(chosen.record.basis)}: measure one before you rent many "
@@ -135,10 +138,8 @@ def _rivals(outcome: Outcome, chosen: Candidate) -> list[Change]:
         if candidate.cost is None or chosen.cost is None or candidate.latency is None:
             continue
         extra = candidate.cost.usd_per_day - chosen.cost.usd_per_day
-        detail = (
-            f"{_fleet(candidate)}, p99 TTFT {_ms(candidate.latency.ttft_p99_s)}, p99 TPOT {_ms(candidate.latency.tpot_p99_s)}, "
-            f"${_money(extra)}/day more"
-        )
+        ttft, tpot = duration(candidate.latency.ttft_p99_s), duration(candidate.latency.tpot_p99_s)
+        detail = f"{_fleet(candidate)}, p99 TTFT {ttft}, p99 TPOT {tpot}, ${_money(extra)}/day more"
         changes.append(Change(f"Next: {candidate.label}", detail, {"hardware.gpu_ids": [candidate.gpu_id]}, extra))
     return changes
 
@@ -179,12 +180,6 @@ def _count(number: int, noun: str) -> str:
 
 def _rate(rate_rps: float) -> str:
     return f"{rate_rps:.3g} req/s"
-
-
-def _ms(time_s: float | None) -> str:
-    if time_s is None:
-        return "–"
-    return f"{time_s / MS:.3g} ms" if time_s < 1.0 else f"{time_s:.3g} s"
 
 
 def _money(usd: float) -> str:

@@ -18,6 +18,7 @@ Reason = Literal[
     "precision is not supported",
     "TTFT target cannot be met",
     "TPOT target cannot be met",
+    "costs more than another layout",
     "no machine to rent",
     "no calibration",
 ]
@@ -71,7 +72,12 @@ class KnobCell:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Latencies of one replica at one arrival rate, and how they were obtained."""
+    """Latencies of one replica at one arrival rate, and how they were obtained.
+
+    running_mean, running_peak : sequences in the batch [seq]; the mean-field model knows no peak
+    kv_utilisation : mean share of the KV blocks in use [1]
+    refused_share : requests that the engine refuses because they are longer than max_model_len or the KV cache [1]
+    """
 
     rate_rps: float
     ttft_mean_s: float
@@ -79,7 +85,9 @@ class Latency:
     tpot_mean_s: float
     tpot_p99_s: float
     running_mean: float
+    running_peak: int | None
     kv_utilisation: float
+    refused_share: float
     stable: bool
     binds: str
     method: Method

@@ -20,12 +20,14 @@ class Screen:
 
     saturated_rps : most that it completes without targets [request/s]; 0 when it can't hold one sequence
     idle : latencies with almost no load; None when it can't hold one sequence
-    hopeless : the targets fail even there
     """
 
     saturated_rps: float
     idle: Latency | None
-    hopeless: bool
+
+    def hopeless(self, targets: Targets) -> bool:
+        """Whether the targets fail even with almost no load, so that no simulation is needed."""
+        return self.idle is None or not meets(self.idle, targets)
 
 
 @lru_cache(maxsize=64)
@@ -37,14 +39,13 @@ def traffic_of(demand: Demand) -> Traffic:
 
 
 @lru_cache(maxsize=20_000)
-def screen_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets) -> Screen:
-    """Return the screen of a replica; a candidate that is hopeless here needs no simulation."""
+def screen_of(demand: Demand, replica: Replica, knobs: Knobs) -> Screen:
+    """Return the screen of a replica with some settings."""
     model = mean_field_of(demand, replica, knobs)
     saturated = model.saturated.rate_rps
     if saturated <= 0.0:
-        return Screen(0.0, None, hopeless=True)
-    idle = as_latency(model.at(saturated * _IDLE_SHARE), replica)
-    return Screen(saturated, idle, hopeless=idle is None or not meets(idle, targets))
+        return Screen(0.0, None)
+    return Screen(saturated, as_latency(model.at(saturated * _IDLE_SHARE), replica))
 
 
 def mean_field_of(demand: Demand, replica: Replica, knobs: Knobs) -> MeanField:
@@ -70,7 +71,9 @@ def as_latency(point: OperatingPoint, replica: Replica) -> Latency | None:
         tpot_mean_s=point.tpot_mean_s or 0.0,
         tpot_p99_s=point.tpot_p99_s or 0.0,
         running_mean=point.running,
+        running_peak=None,
         kv_utilisation=point.kv_utilisation,
+        refused_share=0.0,
         stable=point.stable,
         binds=point.binds,
         method="mean field",

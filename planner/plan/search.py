@@ -1,10 +1,11 @@
 """Evaluates each way to serve a scenario: settings, capacity, replicas and cost, or the reason why not."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from planner.calibration.records import CalibrationRecord, load_record, record_for
 from planner.deployment import Deployment
@@ -13,7 +14,7 @@ from planner.fleet import replicas_for
 from planner.memory import MemoryBudget, memory_budget
 from planner.models import ModelSpec, Quantization
 from planner.plan.candidates import Layout, cheapest_placement, deployment_for
-from planner.plan.capacity import Capacity, Demand, Replica, capacity_of, latency_at
+from planner.plan.capacity import ANSWER_REQUESTS, Capacity, Demand, Replica, capacity_of, latency_at
 from planner.plan.results import Candidate, KnobCell, Knobs, PlannedLoad, Reason, Rejection
 from planner.plan.screen import Screen, screen_of
 from planner.pricing import TokenVolume, fleet_cost
@@ -21,10 +22,10 @@ from planner.scenario import Scenario
 from planner.step_coefficients import coefficients_for
 from planner.step_model import StepCoefficients
 from planner.token_costs import token_costs_s
-from planner.units import GIB, MS
+from planner.units import GIB, duration
 
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
-SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)
+SEQUENCES = (32, 64, 128, 256, 512, 1024)
 _SAME_CAPACITY = 0.01
 _Item = TypeVar("_Item")
 _Out = TypeVar("_Out")
@@ -64,24 +65,13 @@ def in_parallel(function: Callable[[_Item], _Out], items: Iterable[_Item]) -> li
         return list(pool.map(function, work))
 
 
-def evaluate(question: Question, layout: Layout) -> Candidate:
-    """Return one candidate with settings near the best, or with the reason why it can't serve the scenario."""
-    engine = start(question, layout)
-    if isinstance(engine, Candidate):
-        return engine
-    knobs = default_knobs(question.scenario, engine.deployment)
-    best = improve(question, engine, knobs)
-    return answer(question, layout, engine, best)
-
-
-def start(question: Question, layout: Layout) -> Engine | Candidate:
+def start(question: Question, layout: Layout, record: CalibrationRecord) -> Engine | Candidate:
     """Return the engine of a layout, or the candidate rejected before any simulation."""
     scenario = question.scenario
     if layout.refusal is not None:
         return rejected(question, layout, Rejection("layout is not legal", layout.refusal, "Choose another TP size", None))
     try:
         deployment = deployment_for(scenario, layout, question.model, question.demand.longest_tokens)
-        record = record_of(scenario, layout)
         coefficients = coefficients_for(deployment, record)
     except InputError as error:
         return rejected(question, layout, Rejection("precision is not supported", str(error), error.remedy, None))
@@ -92,10 +82,12 @@ def start(question: Question, layout: Layout) -> Engine | Candidate:
 
 
 def record_of(scenario: Scenario, layout: Layout) -> CalibrationRecord:
-    """Return the calibration that the scenario names, else the one that fits the GPU and the engine best."""
-    if scenario.engine.calibration_id is not None:
-        return load_record(scenario.engine.calibration_id)
-    return record_for(layout.gpu, scenario.engine.engine, scenario.engine.version)
+    """Return the calibration that the scenario names, else the one that fits the GPU, the engine and its use best."""
+    choice = scenario.engine
+    if choice.calibration_id is not None:
+        return load_record(choice.calibration_id)
+    usage: Literal["server", "offline"] = "offline" if scenario.targets.offline else "server"
+    return record_for(layout.gpu, choice.engine, choice.version, usage=usage)
 
 
 def rejected(question: Question, layout: Layout, rejection: Rejection, **known: Any) -> Candidate:  # noqa: ANN401 - fields of Candidate
@@ -180,24 +172,31 @@ def improve(question: Question, engine: Engine, start_at: Knobs) -> Knobs:
 
 
 def knob_map(question: Question, engine: Engine) -> tuple[KnobCell, ...]:
-    """Return the capacity of every pair of settings, the token budget growing fastest."""
+    """Return the capacity of every pair of settings, by token budget and then by sequence cap."""
     sequences, budgets = knob_options(question.scenario, default_knobs(question.scenario, engine.deployment))
-    pairs = [Knobs(seqs, budget) for seqs in sequences for budget in budgets if budget >= seqs]
+    rows = in_parallel(lambda budget: _row(question, engine, budget, [cap for cap in sequences if cap <= budget]), budgets)
+    return tuple(cell for row in rows for cell in row)
 
-    def cell(knobs: Knobs) -> KnobCell:
-        capacity = measure(question, engine, knobs)
-        if capacity is None:
-            return KnobCell(knobs, None, "memory")
-        return KnobCell(knobs, capacity.rate_rps, capacity.binds)
 
-    return tuple(in_parallel(cell, pairs))
+def _row(question: Question, engine: Engine, budget: int, caps: Sequence[int]) -> list[KnobCell]:
+    """Return the cells of one token budget.
+
+    A cap that is never reached changes no decision: where a larger cap's run stayed below a smaller one, both have its capacity.
+    """
+    cells: list[KnobCell] = []
+    above: Capacity | None = None
+    for cap in sorted(caps, reverse=True):
+        knobs = Knobs(cap, budget)
+        if above is None or above.running_peak is None or above.running_peak >= cap:
+            above = measure(question, engine, knobs)
+        cells.append(KnobCell(knobs, above.rate_rps, above.binds) if above else KnobCell(knobs, None, "memory"))
+    return cells[::-1]
 
 
 def best_cell(cells: Sequence[KnobCell], default: Knobs) -> KnobCell | None:
-    """Return the cell to recommend: of those within 1 % of the largest capacity, the one nearest to the engine's own settings.
+    """Return the cell to recommend: of those within 1 % of the largest capacity, the one nearest to the engine's own budget.
 
-    Nearer means fewer doublings of the token budget away, then fewer of the sequence cap, then the smaller cap: it bounds the batch
-    when traffic surges.
+    Of the sequence caps that do as well, the smallest: it bounds the batch, and with it TPOT, when traffic surges.
     """
     possible = [cell for cell in cells if cell.capacity_rps is not None]
     if not possible:
@@ -205,16 +204,18 @@ def best_cell(cells: Sequence[KnobCell], default: Knobs) -> KnobCell | None:
     largest = max(cell.capacity_rps or 0.0 for cell in possible)
     near = [cell for cell in possible if (cell.capacity_rps or 0.0) >= largest * (1.0 - _SAME_CAPACITY)]
 
-    def distance(cell: KnobCell) -> tuple[float, float, int]:
-        budget = _doublings(cell.knobs.max_num_batched_tokens, default.max_num_batched_tokens)
-        sequences = _doublings(cell.knobs.max_num_seqs, default.max_num_seqs)
-        return (budget, sequences, cell.knobs.max_num_seqs)
+    def distance(cell: KnobCell) -> tuple[float, int]:
+        doublings = abs(math.log2(cell.knobs.max_num_batched_tokens / default.max_num_batched_tokens))
+        return (doublings, cell.knobs.max_num_seqs)
 
     return min(near, key=distance)
 
 
-def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs) -> Candidate:
-    """Return the candidate with these settings: capacity, latencies at the planned rate, replicas and cost."""
+def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, *, final: bool = False) -> Candidate:
+    """Return the candidate with these settings: capacity, latencies at the planned rate, replicas and cost.
+
+    final : take the latencies from the larger sample, for the plan's own figures
+    """
     scenario = question.scenario
     fitted = with_knobs(engine, knobs, scenario.engine.logged_kv_tokens)
     replica = replica_of(fitted, question.demand)
@@ -230,7 +231,8 @@ def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs) -> 
     if capacity.rate_rps is None:
         return rejected(question, layout, _misses(capacity, scenario), latency=capacity.latency, **known)
     replicas = replicas_for(question.load.peak_rps, capacity.rate_rps, scenario.fleet.headroom, scenario.fleet.spare_replicas)
-    latency = latency_at(question.demand, replica, knobs, replicas.rate_per_replica_rps)
+    demand = replace(question.demand, count=ANSWER_REQUESTS) if final else question.demand
+    latency = latency_at(demand, replica, knobs, replicas.rate_per_replica_rps)
     known |= {"capacity_rps": capacity.rate_rps, "replicas": replicas, "latency": latency}
     if not layout.tariffs:
         return _possible(question, layout, known)
@@ -258,7 +260,7 @@ def screen(question: Question, engine: Engine) -> Screen | None:
     fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
     if not fitted.memory.fits:
         return None
-    return screen_of(question.demand, replica_of(fitted, question.demand), knobs, question.scenario.targets)
+    return screen_of(question.demand, replica_of(fitted, question.demand), knobs)
 
 
 def screened_out(question: Question, layout: Layout, engine: Engine, found: Screen | None) -> Candidate:
@@ -298,16 +300,12 @@ def _misses(capacity: Capacity, scenario: Scenario) -> Rejection:
     latency, targets = capacity.latency, scenario.targets
     misses: list[tuple[float, Reason, str, str]] = []
     if targets.ttft_p99_s:
-        figures = (
-            f"p99 TTFT is {latency.ttft_p99_s / MS:.3g} ms with almost no load; the target is {targets.ttft_p99_s / MS:.3g} ms"
-        )
-        remedy = f"Allow {latency.ttft_p99_s / MS:.3g} ms, a larger TP size or a GPU with more FLOP/s"
+        figures = f"p99 TTFT is {duration(latency.ttft_p99_s)} with almost no load; the target is {duration(targets.ttft_p99_s)}"
+        remedy = f"Allow {duration(latency.ttft_p99_s)}, a larger TP size or a GPU with more FLOP/s"
         misses.append((latency.ttft_p99_s / targets.ttft_p99_s, "TTFT target cannot be met", figures, remedy))
     if targets.tpot_p99_s:
-        figures = (
-            f"p99 TPOT is {latency.tpot_p99_s / MS:.3g} ms with almost no load; the target is {targets.tpot_p99_s / MS:.3g} ms"
-        )
-        remedy = f"Allow {latency.tpot_p99_s / MS:.3g} ms, a larger TP size, fewer bits a weight or a GPU with more bandwidth"
+        figures = f"p99 TPOT is {duration(latency.tpot_p99_s)} with almost no load; the target is {duration(targets.tpot_p99_s)}"
+        remedy = f"Allow {duration(latency.tpot_p99_s)}, a larger TP size, fewer bits a weight or a GPU with more bandwidth"
         misses.append((latency.tpot_p99_s / targets.tpot_p99_s, "TPOT target cannot be met", figures, remedy))
     miss, reason, figures, remedy = max(misses)
     return Rejection(reason, figures, remedy, miss)
@@ -315,7 +313,3 @@ def _misses(capacity: Capacity, scenario: Scenario) -> Rejection:
 
 def _rate(capacity: Capacity | None) -> float:
     return capacity.rate_rps or 0.0 if capacity is not None else 0.0
-
-
-def _doublings(value: int, reference: int) -> float:
-    return abs((value / reference if value > reference else reference / value) - 1.0)

@@ -1,0 +1,115 @@
+"""Decides which candidates are worth a simulation, and puts them in order."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from planner.calibration.records import CalibrationRecord
+from planner.fleet import replicas_for
+from planner.plan.candidates import Layout, cheapest_placement
+from planner.plan.capacity import COARSE_REQUESTS, Demand
+from planner.plan.results import Candidate, Rejection
+from planner.plan.search import (
+    Engine,
+    Question,
+    answer,
+    default_knobs,
+    improve,
+    in_parallel,
+    record_of,
+    rejected,
+    screen,
+    screened_out,
+    start,
+)
+from planner.scenario import Scenario
+from planner.units import HOURS_PER_DAY
+
+_SEARCHED = 4
+
+
+def rank(candidate: Candidate) -> tuple[bool, bool, float, float, int, str]:
+    """Return the order of candidates: feasible, priced, cheap, then low p99 TPOT, few GPUs, and the id."""
+    usd = candidate.cost.usd_per_hour if candidate.cost else 0.0
+    tpot_s = candidate.latency.tpot_p99_s if candidate.latency else 0.0
+    return (not candidate.feasible, candidate.cost is None, usd, tpot_s, candidate.tensor_parallel, candidate.gpu_id)
+
+
+def records_of(scenario: Scenario, ways: Sequence[Layout]) -> dict[str, CalibrationRecord]:
+    """Return the calibration of each GPU in play, by id."""
+    return {gpu_id: record_of(scenario, layout) for gpu_id, layout in {layout.gpu.id: layout for layout in ways}.items()}
+
+
+class _Open(NamedTuple):
+    """A layout that may be an answer: its place in the list, what it costs at least an hour [USD/h], and its engine."""
+
+    floor: float
+    place: int
+    engine: Engine
+
+
+def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, CalibrationRecord]) -> list[Candidate]:
+    """Return a candidate for each layout.
+
+    The mean-field model rules out what can't meet the targets and bounds the cost of the rest from below. Each GPU's layouts are
+    then simulated in the order of that bound until none left can be cheaper; the few cheapest of all are simulated again on the
+    full sample with a search over the token budget.
+    """
+    found: dict[int, Candidate] = {}
+    by_gpu: dict[str, list[_Open]] = {}
+    for i, layout in enumerate(ways):
+        engine = start(question, layout, records[layout.gpu.id])
+        if isinstance(engine, Candidate):
+            found[i] = engine
+            continue
+        screened = screen(question, engine)
+        if screened is None or screened.hopeless(question.scenario.targets):
+            found[i] = screened_out(question, layout, engine, screened)
+        else:
+            floor = _cost_floor(question, layout, screened.saturated_rps)
+            by_gpu.setdefault(layout.gpu.id, []).append(_Open(floor, i, engine))
+    coarse = replace(question, demand=Demand(question.demand.key, COARSE_REQUESTS, question.demand.seed))
+    for answers in in_parallel(lambda group: _best_of_gpu(coarse, ways, group), by_gpu.values()):
+        found.update(answers)
+    engines = {entry.place: entry.engine for group in by_gpu.values() for entry in group}
+    leaders = [i for i in sorted(found, key=lambda i: rank(found[i]))[:_SEARCHED] if found[i].feasible]
+
+    def refined(i: int) -> Candidate:
+        default = default_knobs(question.scenario, engines[i].deployment)
+        return answer(question, ways[i], engines[i], improve(question, engines[i], default))
+
+    found.update(zip(leaders, in_parallel(refined, leaders), strict=True))
+    return [found[i] for i in range(len(ways))]
+
+
+def _best_of_gpu(question: Question, ways: Sequence[Layout], group: Sequence[_Open]) -> dict[int, Candidate]:
+    """Simulate the layouts of one GPU with the engine's own settings, cheapest bound first, until none left can win."""
+    answers: dict[int, Candidate] = {}
+    best: Candidate | None = None
+    for entry in sorted(group, key=lambda entry: (entry.floor, entry.place)):
+        layout = ways[entry.place]
+        if best is not None and best.cost is not None and entry.floor >= best.cost.usd_per_hour:
+            answers[entry.place] = _dominated(question, layout, entry, best)
+            continue
+        candidate = answer(question, layout, entry.engine, default_knobs(question.scenario, entry.engine.deployment))
+        answers[entry.place] = candidate
+        if candidate.feasible and (best is None or rank(candidate) < rank(best)):
+            best = candidate
+    return answers
+
+
+def _dominated(question: Question, layout: Layout, entry: _Open, best: Candidate) -> Candidate:
+    least = entry.floor * HOURS_PER_DAY
+    cost = best.cost.usd_per_day if best.cost else 0.0
+    detail = f"costs at least ${least:,.0f}/day; {best.label} does it for ${cost:,.0f}/day"
+    rejection = Rejection("costs more than another layout", detail, None, None)
+    known = {"deployment": entry.engine.deployment, "record": entry.engine.record, "memory": entry.engine.memory}
+    return rejected(question, layout, rejection, **known)
+
+
+def _cost_floor(question: Question, layout: Layout, bound_rps: float) -> float:
+    """Return a cost an hour that the layout can't undercut [USD/h]; without a price, the GPUs it can't do without."""
+    fleet = question.scenario.fleet
+    replicas = replicas_for(question.load.peak_rps, bound_rps, fleet.headroom, fleet.spare_replicas).total
+    found = cheapest_placement(layout, replicas)
+    return float(replicas * layout.tensor_parallel) if found is None else found[1].instances * found[0].usd_per_instance_hour
