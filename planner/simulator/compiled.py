@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _PACKAGE_DIR = Path(__file__).resolve().parent
 _SOURCES = (
+    _PACKAGE_DIR / "chunks.py",
     _PACKAGE_DIR / "compiled.py",
     _PACKAGE_DIR / "layout.py",
     *sorted(_PACKAGE_DIR.glob("kernel*.py")),

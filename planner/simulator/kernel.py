@@ -15,7 +15,7 @@ from planner.simulator.kernel_slots import (
     remove_decoding,
     remove_running,
 )
-from planner.simulator.layout import State
+from planner.simulator.layout import Ints, Shorts, State
 from planner.step_model import (
     StepCoefficients,
     StepShape,
@@ -36,18 +36,18 @@ STUCK = 2
 @hot
 def _linear(k: State, c: StepCoefficients, tokens: int) -> float:
     """Return the linear layers' time, computed once for each number of tokens [s]; and note which side of it is longer."""
-    if math.isnan(k.linear[tokens, 0]):
-        k.linear[tokens, 0] = linear_s(float(tokens), c)
-        k.linear[tokens, 1] = 1.0 if weights_s(float(tokens), c) < c.linear_s_per_token * tokens else 0.0
-    time_s: float = k.linear[tokens, 0]
+    if math.isnan(k.memo[n.LINEAR, tokens]):
+        k.memo[n.LINEAR, tokens] = linear_s(float(tokens), c)
+        k.memo[n.COMPUTE_BOUND, tokens] = 1.0 if weights_s(float(tokens), c) < c.linear_s_per_token * tokens else 0.0
+    time_s: float = k.memo[n.LINEAR, tokens]
     return time_s
 
 
 @hot
 def _head(k: State, c: StepCoefficients, sampled: int) -> float:
-    if math.isnan(k.head[sampled]):
-        k.head[sampled] = head_s(float(sampled), c)
-    time_s: float = k.head[sampled]
+    if math.isnan(k.memo[n.HEAD, sampled]):
+        k.memo[n.HEAD, sampled] = head_s(float(sampled), c)
+    time_s: float = k.memo[n.HEAD, sampled]
     return time_s
 
 
@@ -82,7 +82,7 @@ def _step_time(k: State, c: StepCoefficients, shape: StepShape) -> tuple[float, 
     host = host_s(shape.sequences, c)
     bandwidth = decode + head + c.activation_s_per_token * tokens
     compute = prefill
-    if k.linear[tokens, 1] > 0.0:
+    if k.memo[n.COMPUTE_BOUND, tokens] > 0.0:
         compute += linear
     else:
         bandwidth += linear
@@ -102,9 +102,9 @@ def _step_time(k: State, c: StepCoefficients, shape: StepShape) -> tuple[float, 
 
 
 @hot
-def _foreseen(k: State, request: int) -> bool:
+def _foreseen(g: Ints, asked: Shorts, request: int) -> bool:
     """Say whether the scheduler knows a sequence's last token before it comes: by max_tokens, or by max_model_len."""
-    known: bool = k.options[n.FORESEEN] == 1 or k.prompt[request] + k.output[request] == k.options[n.MAX_LEN]
+    known: bool = g[n.FORESEEN] == 1 or asked[n.PROMPT, request] + asked[n.OUTPUT, request] == g[n.MAX_LEN]
     return known
 
 
@@ -112,28 +112,33 @@ def _foreseen(k: State, request: int) -> bool:
 def _end_prefills(k: State, step: int) -> None:
     """Let the sequences whose prefill this step ends decode from the next one on."""
     for i in range(k.g[n.COMPLETED]):
-        slot = k.completed[i]
+        slot = k.lists[n.COMPLETED_LIST, i]
         request = k.slots[slot, n.REQUEST]
-        if math.isnan(k.first_s[request]):
-            k.first_s[request] = k.f[n.END]
+        if math.isnan(k.times[n.FIRST_TOKEN, request]):
+            k.times[n.FIRST_TOKEN, request] = k.f[n.END]
         else:
-            add_gap(k, k.f[n.END] - k.finish_s[request], 1)
+            add_gap(k.g, k.f, k.record, k.f[n.END] - k.times[n.FINISH, request], 1)
         k.slots[slot, n.FIRST_STEP] = step
         k.slots[slot, n.SKIPPED] = n.NONE
         k.slots[slot, n.TAKEN] = n.NONE
         k.slots[slot, n.BASE] = k.slots[slot, n.TARGET] - step - 1
-        k.slots[slot, n.LAST_STEP] = step + k.output[request] - k.produced[request] - 1
+        k.slots[slot, n.LAST_STEP] = step + k.asked[n.OUTPUT, request] - k.asked[n.PRODUCED, request] - 1
         add_decoding(k, slot)
 
 
 @part
-def _bring_back(k: State) -> None:
-    """Let sequences that the step left out decode again, one step later than planned."""
+def _bring_back(k: State, steps: int) -> None:
+    """Let sequences that were left out decode again: one step later than planned, or none when there was no step after all."""
     for i in range(k.g[n.LEFT_OUT]):
-        slot = k.left_out[i]
-        k.slots[slot, n.BASE] -= 1
-        k.slots[slot, n.LAST_STEP] += 1
+        slot = k.lists[n.LEFT_OUT_LIST, i]
+        k.slots[slot, n.BASE] -= steps
+        k.slots[slot, n.LAST_STEP] += steps
         add_decoding(k, slot)
+        if steps == 1:
+            step = k.g[n.STEP] - 1
+            if k.slots[slot, n.SKIPPED] != step - 1:
+                k.since[slot] = k.f[n.START]
+            k.slots[slot, n.SKIPPED] = step
 
 
 @part
@@ -143,20 +148,20 @@ def _add_late_gaps(k: State, step: int) -> None:
     while slot != n.NONE:
         decodes = k.slots[slot, n.PHASE] == n.DECODE and k.slots[slot, n.TAKEN] == step
         if decodes and k.slots[slot, n.SKIPPED] == step - 1:
-            add_gap(k, k.f[n.END] - k.held_since[slot], 1)
+            add_gap(k.g, k.f, k.record, k.f[n.END] - k.since[slot], 1)
         slot = k.slots[slot, n.NEXT]
 
 
 @hot
 def _end_outputs(k: State, step: int) -> None:
     """Note the end of the sequences whose last token this step brings."""
-    slot = k.ring[step & (len(k.ring) - 1)]
+    slot = k.ring[n.ENDING, step & (k.ring.shape[1] - 1)]
     k.g[n.LINGERING] = 0
     while slot != n.NONE:
         request = k.slots[slot, n.REQUEST]
-        k.finish_s[request] = k.f[n.END]
-        if k.options[n.ASYNC]:
-            if _foreseen(k, request):
+        k.times[n.FINISH, request] = k.f[n.END]
+        if k.g[n.ASYNC]:
+            if _foreseen(k.g, k.asked, request):
                 remove_decoding(k, slot)
                 k.slots[slot, n.PHASE] = n.ENDED
             else:
@@ -167,9 +172,9 @@ def _end_outputs(k: State, step: int) -> None:
 @hot
 def _take_in(k: State, step: int) -> None:
     """Take in a step's tokens: sequences that ended give back slot and blocks."""
-    place = step & (len(k.ring) - 1)
-    slot = k.ring[place]
-    k.ring[place] = n.NONE
+    place = step & (k.ring.shape[1] - 1)
+    slot = k.ring[n.ENDING, place]
+    k.ring[n.ENDING, place] = n.NONE
     k.g[n.GHOSTS] = 0
     while slot != n.NONE:
         following = k.slots[slot, n.RING_NEXT]
@@ -178,7 +183,7 @@ def _take_in(k: State, step: int) -> None:
         if k.slots[slot, n.PHASE] == n.DECODE:
             held_tokens = k.slots[slot, n.BASE] + k.g[n.STEP]
             remove_decoding(k, slot)
-        give_back(k, slot, blocks_for(k, held_tokens), computed, 0)
+        give_back(k, slot, blocks_for(k.g, held_tokens), computed, 0)
         remove_running(k, slot)
         k.g[n.DONE] += 1
         slot = following
@@ -203,23 +208,24 @@ def _run_step(k: State, c: StepCoefficients, start_s: float) -> None:
     duration_s, resource = _step_time(k, c, shape)
     step = k.g[n.STEP]
     rows = k.g[n.DECODING]
+    k.f[n.DURATION] = duration_s
     k.f[n.START] = start_s
     k.f[n.END] = start_s + duration_s
-    if k.options[n.LOGGING]:
+    if k.g[n.LOGGING]:
         log_decoding(k)
-        log_step(k, waiting(k) + k.g[n.GHOSTS])
-    account(k, duration_s, resource, rows + k.g[n.CHUNK_TOKENS])
+        log_step(k.g, k.f, k.record, waiting(k.g) + k.g[n.GHOSTS])
+    account(k.g, k.f, k.record, resource, rows + k.g[n.CHUNK_TOKENS])
     on_time = rows - k.g[n.LINGERING] - k.g[n.LATE_ROWS]
     k.g[n.WASTED] += k.g[n.LINGERING]
     k.g[n.TOKENS_OUT] += rows - k.g[n.LINGERING] + k.g[n.COMPLETED]
     if on_time > 0:
-        add_gap(k, duration_s, on_time)
+        add_gap(k.g, k.f, k.record, duration_s, on_time)
     if k.g[n.LATE_ROWS] > 0:
         _add_late_gaps(k, step)
     next_step(k)
     _end_prefills(k, step)
     if k.g[n.LEFT_OUT] > 0:
-        _bring_back(k)
+        _bring_back(k, 1)
     k.g[n.WERE_LEFT_OUT] = k.g[n.LEFT_OUT]
     _end_outputs(k, step)
 
@@ -228,17 +234,17 @@ def _run_step(k: State, c: StepCoefficients, start_s: float) -> None:
 def _quiet_until(k: State, freed: int) -> float:
     """Return until when no decision but one more token for everyone is possible, blocks and endings aside [s]; 0 for not at all."""
     steady = k.g[n.DECODING] > 0 and k.g[n.PREFILLS] == 0 and k.g[n.LINGERING] == 0 and k.g[n.WERE_LEFT_OUT] == 0
-    if not steady or k.g[n.PREEMPTED_NOW] > 0 or k.options[n.LOGGING]:
+    if not steady or k.g[n.PREEMPTED_NOW] > 0 or k.g[n.LOGGING]:
         return 0.0
-    if k.options[n.ASYNC] and k.ring[(k.g[n.STEP] - 1) & (len(k.ring) - 1)] != n.NONE:
+    if k.g[n.ASYNC] and k.ring[n.ENDING, (k.g[n.STEP] - 1) & (k.ring.shape[1] - 1)] != n.NONE:
         return 0.0
-    arrives_s = k.arrival_s[k.g[n.ARRIVED]] if k.g[n.ARRIVED] < len(k.arrival_s) else math.inf
-    if waiting(k) == 0:
+    arrives_s = k.times[n.ARRIVAL, k.g[n.ARRIVED]] if k.g[n.ARRIVED] < k.times.shape[1] else math.inf
+    if waiting(k.g) == 0:
         return arrives_s
-    if k.g[n.WAIT_REASON] == n.REASON_SEQS and k.g[n.RUNNING] == k.options[n.MAX_NUM_SEQS]:
+    if k.g[n.WAIT_REASON] == n.REASON_SEQS and k.g[n.RUNNING] == k.g[n.MAX_NUM_SEQS]:
         return math.inf
     if k.g[n.WAIT_REASON] == n.REASON_KV and freed == 0:
-        return arrives_s if k.options[n.PRIORITY] else math.inf
+        return arrives_s if k.g[n.PRIORITY] else math.inf
     return 0.0
 
 
@@ -249,24 +255,25 @@ def _decode_on(k: State, c: StepCoefficients, now_s: float, quiet_until_s: float
     The batch stays as it is, so a step costs a few additions: its context grows by one token for each sequence.
     """
     rows = k.g[n.DECODING]
-    if waiting(k) == 0:
+    if waiting(k.g) == 0:
         k.g[n.WAIT_REASON] = n.REASON_NONE
     _clear_step(k)
-    ring_mask = len(k.ring) - 1
-    block_size = k.options[n.BLOCK_SIZE]
+    ring_mask = k.ring.shape[1] - 1
+    block_size = k.g[n.BLOCK_SIZE]
     place = k.g[n.STEP] % block_size
-    asynchronous = k.options[n.ASYNC]
-    while now_s < quiet_until_s and k.g[n.STEP] < k.options[n.MAX_STEPS]:
-        if k.ring[k.g[n.STEP] & ring_mask] != n.NONE or k.crossing[place] > k.g[n.FREE]:
+    asynchronous = k.g[n.ASYNC]
+    while now_s < quiet_until_s and k.g[n.STEP] < k.g[n.MAX_STEPS]:
+        if k.ring[n.ENDING, k.g[n.STEP] & ring_mask] != n.NONE or k.residues[n.CROSSING, place] > k.g[n.FREE]:
             break
         take_crossing_blocks(k, place)
         start_s = k.f[n.END] if asynchronous else now_s
         duration_s, resource = _step_time(k, c, _shape(k))
+        k.f[n.DURATION] = duration_s
         k.f[n.START] = start_s
         k.f[n.END] = start_s + duration_s
-        account(k, duration_s, resource, rows)
+        account(k.g, k.f, k.record, resource, rows)
         k.g[n.TOKENS_OUT] += rows
-        add_gap(k, duration_s, rows)
+        add_gap(k.g, k.f, k.record, duration_s, rows)
         next_step(k)
         place += 1
         if place == block_size:
@@ -275,31 +282,45 @@ def _decode_on(k: State, c: StepCoefficients, now_s: float, quiet_until_s: float
     return now_s
 
 
+@hot
+def _decide(k: State, now_s: float) -> bool:
+    """Decide the next step from what is known now; False when it would be empty."""
+    arrive(k, now_s)
+    k.f[n.NOW] = now_s
+    _clear_step(k)
+    logged = k.g[n.LOG_ROWS]
+    schedule_running(k)
+    schedule_waiting(k)
+    if k.g[n.DECODING] + k.g[n.CHUNK_TOKENS] > 0:
+        return True
+    k.g[n.LOG_ROWS] = logged
+    _bring_back(k, 0)
+    return False
+
+
 @entry
 def run_kernel(k: State, c: StepCoefficients) -> int:
     """Serve all requests; return FINISHED, or why it stopped."""
-    total = len(k.arrival_s)
-    asynchronous = k.options[n.ASYNC] == 1
+    total = k.times.shape[1]
+    asynchronous = k.g[n.ASYNC] == 1
     in_flight = False
     now_s = 0.0
     while k.g[n.DONE] < total:
-        if k.g[n.STEP] >= k.options[n.MAX_STEPS] or k.g[n.LOG_FULL] == 1:
+        if k.g[n.STEP] + k.g[n.PREEMPTIONS] >= k.g[n.MAX_STEPS] or k.g[n.LOG_FULL] == 1:
             return OUT_OF_STEPS
-        arrive(k, now_s)
-        k.f[n.NOW] = now_s
-        _clear_step(k)
-        logged = k.g[n.LOG_ROWS]
-        schedule_running(k)
-        schedule_waiting(k)
+        if not in_flight:
+            k.g[n.DRAINED] = k.g[n.STEP]
+        empty = not _decide(k, now_s)
         done = k.g[n.DONE]
-        if k.g[n.DECODING] + k.g[n.CHUNK_TOKENS] == 0:
-            k.g[n.LOG_ROWS] = logged
+        if empty:
             if in_flight:
                 _take_in(k, k.g[n.STEP] - 1)
                 in_flight = False
                 now_s = k.f[n.END]
+            elif k.g[n.PREEMPTED_NOW] > 0:
+                pass
             elif k.g[n.ARRIVED] < total:
-                now_s = max(now_s, k.arrival_s[k.g[n.ARRIVED]])
+                now_s = max(now_s, k.times[n.ARRIVAL, k.g[n.ARRIVED]])
             else:
                 return STUCK
             continue

@@ -2,13 +2,13 @@
 
 from planner.simulator import layout as n
 from planner.simulator.compiled import hot, part
-from planner.simulator.layout import State
+from planner.simulator.layout import Ints, Shorts, State
 
 
 @part
-def _key_less(k: State, a: int, b: int) -> bool:
+def _key_less(asked: Shorts, a: int, b: int) -> bool:
     """Order of two waiting requests: priority, then arrival; requests are numbered by arrival."""
-    return k.rank[a] < k.rank[b] or (k.rank[a] == k.rank[b] and a < b)
+    return asked[n.RANK, a] < asked[n.RANK, b] or (asked[n.RANK, a] == asked[n.RANK, b] and a < b)
 
 
 @part
@@ -18,7 +18,7 @@ def push_heap(k: State, request: int) -> None:
     k.g[n.HEAPED] += 1
     while place > 0:
         parent = (place - 1) // 2
-        if not _key_less(k, request, k.heap[parent]):
+        if not _key_less(k.asked, request, k.heap[parent]):
             break
         k.heap[place] = k.heap[parent]
         place = parent
@@ -37,9 +37,9 @@ def _pop_heap(k: State) -> None:
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and _key_less(k, k.heap[child + 1], k.heap[child]):
+        if child + 1 < size and _key_less(k.asked, k.heap[child + 1], k.heap[child]):
             child += 1
-        if not _key_less(k, k.heap[child], request):
+        if not _key_less(k.asked, k.heap[child], request):
             break
         k.heap[place] = k.heap[child]
         place = child
@@ -49,20 +49,20 @@ def _pop_heap(k: State) -> None:
 @hot
 def arrive(k: State, now_s: float) -> None:
     """Queue the requests that have arrived by now."""
-    total = len(k.arrival_s)
-    while k.g[n.ARRIVED] < total and k.arrival_s[k.g[n.ARRIVED]] <= now_s:
-        if k.options[n.PRIORITY]:
+    total = k.times.shape[1]
+    while k.g[n.ARRIVED] < total and k.times[n.ARRIVAL, k.g[n.ARRIVED]] <= now_s:
+        if k.g[n.PRIORITY]:
             push_heap(k, k.g[n.ARRIVED])
         k.g[n.ARRIVED] += 1
 
 
 @hot
-def waiting(k: State) -> int:
+def waiting(g: Ints) -> int:
     """Requests that could be admitted now, preempted ones among them."""
-    if k.options[n.PRIORITY]:
-        heaped: int = k.g[n.HEAPED]
+    if g[n.PRIORITY]:
+        heaped: int = g[n.HEAPED]
         return heaped
-    queued: int = k.g[n.STACKED] + k.g[n.ARRIVED] - k.g[n.ADMITTED]
+    queued: int = g[n.STACKED] + g[n.ARRIVED] - g[n.ADMITTED]
     return queued
 
 
@@ -70,17 +70,17 @@ def waiting(k: State) -> int:
 def peek(k: State) -> int:
     """Return the request at the head of the queue, which isn't empty."""
     request: int = k.g[n.ADMITTED]
-    if k.options[n.PRIORITY]:
+    if k.g[n.PRIORITY]:
         request = k.heap[0]
     elif k.g[n.STACKED] > 0:
-        request = k.stack[k.g[n.STACKED] - 1]
+        request = k.lists[n.STACK_LIST, k.g[n.STACKED] - 1]
     return request
 
 
 @hot
 def pop(k: State) -> None:
     """Take the head out of the queue."""
-    if k.options[n.PRIORITY]:
+    if k.g[n.PRIORITY]:
         _pop_heap(k)
     elif k.g[n.STACKED] > 0:
         k.g[n.STACKED] -= 1
@@ -91,8 +91,8 @@ def pop(k: State) -> None:
 @part
 def push_front(k: State, request: int) -> None:
     """Put a preempted request back: in front, or where its priority says."""
-    if k.options[n.PRIORITY]:
+    if k.g[n.PRIORITY]:
         push_heap(k, request)
     else:
-        k.stack[k.g[n.STACKED]] = request
+        k.lists[n.STACK_LIST, k.g[n.STACKED]] = request
         k.g[n.STACKED] += 1

@@ -5,6 +5,7 @@ one, in the engine's own order, with preemption.
 """
 
 from planner.simulator import layout as n
+from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
 from planner.simulator.compiled import hot, part
 from planner.simulator.kernel_cache import find_cached, hash_shared, share_block, take_block
 from planner.simulator.kernel_log import log_row
@@ -23,9 +24,9 @@ from planner.simulator.layout import State
 @hot
 def cut_long_prefill(k: State, tokens: int) -> int:
     """Cap the tokens of one prefill by the long-prefill threshold, which spares a request that is alone."""
-    threshold = k.options[n.THRESHOLD]
+    threshold = k.g[n.THRESHOLD]
     allowed: int = tokens
-    if 0 < threshold < tokens and k.g[n.RUNNING] + waiting(k) + k.g[n.GHOSTS] > 1:
+    if 0 < threshold < tokens and k.g[n.RUNNING] + waiting(k.g) + k.g[n.GHOSTS] > 1:
         allowed = threshold
     return allowed
 
@@ -35,12 +36,12 @@ def grow_chunk(k: State, slot: int, tokens: int) -> None:
     """Take the blocks of a prefill chunk; the caller has seen that they are free."""
     held = k.slots[slot, n.BLOCKS]
     computed = k.slots[slot, n.COMPUTED]
-    needed = blocks_for(k, computed + tokens)
+    needed = blocks_for(k.g, computed + tokens)
     k.g[n.FREE] -= needed - held
     k.slots[slot, n.BLOCKS] = needed
-    if k.options[n.CACHING]:
+    if k.g[n.CACHING]:
         for position in range(held, needed):
-            k.block_table[slot, position] = take_block(k)
+            k.cache.blocks[slot, position] = take_block(k.g, k.cache)
         hash_shared(k, slot, computed, computed + tokens)
 
 
@@ -53,34 +54,17 @@ def give_chunk(k: State, slot: int, tokens: int) -> bool:
     k.g[n.CHUNK_ROWS] += 1
     k.g[n.CHUNK_CONTEXT] += computed
     k.f[n.PAIRS] += chunk_pairs(computed, tokens)
-    window = k.options[n.WINDOW]
+    window = k.g[n.WINDOW]
     if window > 0:
         k.f[n.WINDOW_PAIRS] += chunk_window_pairs(computed, tokens, window)
-    if k.options[n.LOGGING]:
-        log_row(k, k.slots[slot, n.REQUEST], tokens, computed)
+    if k.g[n.LOGGING]:
+        log_row(k.g, k.record, k.slots[slot, n.REQUEST], tokens, computed)
     k.slots[slot, n.COMPUTED] = reach
     if reach < k.slots[slot, n.TARGET]:
         return False
-    k.completed[k.g[n.COMPLETED]] = slot
+    k.lists[n.COMPLETED_LIST, k.g[n.COMPLETED]] = slot
     k.g[n.COMPLETED] += 1
     return True
-
-
-@hot
-def chunk_pairs(context: int, tokens: int) -> float:
-    """Query-key pairs of a causal chunk: each of `tokens` queries sees the context and, on average, half of the chunk [token²]."""
-    return tokens * (context + 0.5 * tokens)
-
-
-@hot
-def chunk_window_pairs(context: int, tokens: int, window: int) -> float:
-    """The same where a query sees at most `window` tokens [token²]."""
-    if context + tokens <= window:
-        return chunk_pairs(context, tokens)
-    if context >= window:
-        return float(tokens * window)
-    below = window - context
-    return chunk_pairs(context, below) + float((tokens - below) * window)
 
 
 @hot
@@ -88,10 +72,10 @@ def _everyone_fits(k: State) -> bool:
     """Say whether all running sequences get what they want, so that their order doesn't matter."""
     if k.g[n.WERE_LEFT_OUT] > 0:
         return False
-    free = k.g[n.FREE] - k.crossing[k.g[n.STEP] % k.options[n.BLOCK_SIZE]]
-    budget = k.options[n.MAX_TOKENS] - k.g[n.DECODING]
+    free = k.g[n.FREE] - k.residues[n.CROSSING, k.g[n.STEP] % k.g[n.BLOCK_SIZE]]
+    budget = k.g[n.MAX_TOKENS] - k.g[n.DECODING]
     for i in range(k.g[n.PREFILLS]):
-        slot = k.prefills[i]
+        slot = k.lists[n.PREFILL_LIST, i]
         computed = k.slots[slot, n.COMPUTED]
         tokens = cut_long_prefill(k, k.slots[slot, n.TARGET] - computed)
         if tokens > budget:
@@ -100,7 +84,7 @@ def _everyone_fits(k: State) -> bool:
             tokens = budget
         budget -= tokens
         if tokens > 0:
-            free -= blocks_for(k, computed + tokens) - k.slots[slot, n.BLOCKS]
+            free -= blocks_for(k.g, computed + tokens) - k.slots[slot, n.BLOCKS]
     fits: bool = free >= 0
     return fits
 
@@ -108,17 +92,17 @@ def _everyone_fits(k: State) -> bool:
 @hot
 def schedule_running(k: State) -> None:
     """Give the running sequences their tokens."""
-    k.g[n.BUDGET] = k.options[n.MAX_TOKENS]
+    k.g[n.BUDGET] = k.g[n.MAX_TOKENS]
     k.g[n.PREEMPTED_NOW] = 0
     if not _everyone_fits(k):
         _one_by_one(k)
         return
-    place = k.g[n.STEP] % k.options[n.BLOCK_SIZE]
+    place = k.g[n.STEP] % k.g[n.BLOCK_SIZE]
     take_crossing_blocks(k, place)
     k.g[n.BUDGET] -= k.g[n.DECODING]
     kept = 0
     for i in range(k.g[n.PREFILLS]):
-        slot = k.prefills[i]
+        slot = k.lists[n.PREFILL_LIST, i]
         tokens = cut_long_prefill(k, k.slots[slot, n.TARGET] - k.slots[slot, n.COMPUTED])
         tokens = min(tokens, k.g[n.BUDGET])
         ends = False
@@ -127,7 +111,7 @@ def schedule_running(k: State) -> None:
             ends = give_chunk(k, slot, tokens)
             k.g[n.BUDGET] -= tokens
         if not ends:
-            k.prefills[kept] = slot
+            k.lists[n.PREFILL_LIST, kept] = slot
             kept += 1
     k.g[n.PREFILLS] = kept
 
@@ -135,9 +119,9 @@ def schedule_running(k: State) -> None:
 @hot
 def take_crossing_blocks(k: State, place: int) -> None:
     """Take a block for each decoding sequence whose last one is full; the caller has seen that they are free."""
-    k.g[n.FREE] -= k.crossing[place]
-    if k.options[n.CACHING] and k.crossing[place] > 0:
-        slot = k.bucket[place]
+    k.g[n.FREE] -= k.residues[n.CROSSING, place]
+    if k.g[n.CACHING] and k.residues[n.CROSSING, place] > 0:
+        slot = k.residues[n.BUCKET, place]
         while slot != n.NONE:
             _take_decode_block(k, slot)
             slot = k.slots[slot, n.BUCKET_NEXT]
@@ -145,8 +129,8 @@ def take_crossing_blocks(k: State, place: int) -> None:
 
 @part
 def _take_decode_block(k: State, slot: int) -> None:
-    position = (k.slots[slot, n.BASE] + k.g[n.STEP]) // k.options[n.BLOCK_SIZE]
-    k.block_table[slot, position] = take_block(k)
+    position = (k.slots[slot, n.BASE] + k.g[n.STEP]) // k.g[n.BLOCK_SIZE]
+    k.cache.blocks[slot, position] = take_block(k.g, k.cache)
 
 
 @part
@@ -179,9 +163,9 @@ def _wanted_tokens(k: State, slot: int) -> int:
 def _make_room(k: State, slot: int, tokens: int) -> bool:
     """Preempt until the blocks for `tokens` are free; False when the sequence itself had to go."""
     if k.slots[slot, n.PHASE] == n.DECODE:
-        needed = int((k.slots[slot, n.BASE] + k.g[n.STEP]) % k.options[n.BLOCK_SIZE] == 0)
+        needed = int((k.slots[slot, n.BASE] + k.g[n.STEP]) % k.g[n.BLOCK_SIZE] == 0)
     else:
-        needed = blocks_for(k, k.slots[slot, n.COMPUTED] + tokens) - k.slots[slot, n.BLOCKS]
+        needed = blocks_for(k.g, k.slots[slot, n.COMPUTED] + tokens) - k.slots[slot, n.BLOCKS]
     while needed > k.g[n.FREE]:
         victim = _victim(k)
         preempt(k, victim)
@@ -197,9 +181,9 @@ def _give_tokens(k: State, slot: int, tokens: int) -> None:
         grow_chunk(k, slot, tokens)
         k.slots[slot, n.CHUNK] = tokens
         return
-    if (k.slots[slot, n.BASE] + k.g[n.STEP]) % k.options[n.BLOCK_SIZE] == 0:
+    if (k.slots[slot, n.BASE] + k.g[n.STEP]) % k.g[n.BLOCK_SIZE] == 0:
         k.g[n.FREE] -= 1
-        if k.options[n.CACHING]:
+        if k.g[n.CACHING]:
             _take_decode_block(k, slot)
     k.slots[slot, n.TAKEN] = k.g[n.STEP]
 
@@ -207,7 +191,7 @@ def _give_tokens(k: State, slot: int, tokens: int) -> None:
 @part
 def _victim(k: State) -> int:
     """Return whom the engine preempts: the youngest, or the highest (priority, arrival), of equals the first in the list."""
-    if not k.options[n.PRIORITY]:
+    if not k.g[n.PRIORITY]:
         last: int = k.g[n.LAST]
         return last
     best: int = k.g[n.FIRST]
@@ -215,7 +199,9 @@ def _victim(k: State) -> int:
     while slot != n.NONE:
         one = k.slots[slot, n.REQUEST]
         other = k.slots[best, n.REQUEST]
-        if k.rank[one] > k.rank[other] or (k.rank[one] == k.rank[other] and k.arrival_s[one] > k.arrival_s[other]):
+        if k.asked[n.RANK, one] > k.asked[n.RANK, other] or (
+            k.asked[n.RANK, one] == k.asked[n.RANK, other] and k.times[n.ARRIVAL, one] > k.times[n.ARRIVAL, other]
+        ):
             best = slot
         slot = k.slots[slot, n.NEXT]
     return best
@@ -244,16 +230,16 @@ def preempt(k: State, slot: int) -> None:
         if k.slots[slot, n.PHASE] == n.DECODE:
             remove_decoding(k, slot)
             k.g[n.LINGERING] -= 1 - returns
-        give_back(k, slot, blocks_for(k, computed + taken), hashed, returns)
+        give_back(k, slot, blocks_for(k.g, computed + taken), hashed, returns)
         if returns == 1:
-            k.produced[request] = k.output[request] - (k.slots[slot, n.LAST_STEP] - step + 1)
-            k.finish_s[request] = k.held_since[slot] if k.slots[slot, n.SKIPPED] == step - 1 else k.f[n.END]
+            k.asked[n.PRODUCED, request] = k.asked[n.OUTPUT, request] - (k.slots[slot, n.LAST_STEP] - step + 1)
+            k.times[n.FINISH, request] = k.since[slot] if k.slots[slot, n.SKIPPED] == step - 1 else k.f[n.END]
     remove_running(k, slot)
-    k.preempted[request] += 1
+    k.asked[n.PREEMPTED, request] += 1
     k.g[n.PREEMPTIONS] += 1
     k.g[n.PREEMPTED_NOW] += 1
-    if k.options[n.LOGGING]:
-        log_row(k, request, n.NONE, 0)
+    if k.g[n.LOGGING]:
+        log_row(k.g, k.record, request, n.NONE, 0)
     if returns == 1:
         k.f[n.REQUEUED] -= k.f[n.NOW]
         k.g[n.RECOMPUTED] += computed
@@ -266,9 +252,12 @@ def preempt(k: State, slot: int) -> None:
 @part
 def _unseen_token(k: State, slot: int, taken: int) -> int:
     """Return 1 when the token that a sequence computed last isn't known yet, so that it can't be part of a hash."""
-    if not k.options[n.ASYNC]:
+    if not k.g[n.ASYNC]:
         return 0
     row = k.g[n.STEP] - 1 + taken
+    drained = k.g[n.DRAINED]
+    if row == drained or (taken == 0 and k.g[n.STEP] == drained):
+        return 0
     had_row = k.slots[slot, n.FIRST_STEP] < row and k.slots[slot, n.SKIPPED] != row
     return int(had_row and k.slots[slot, n.SKIPPED] != row - 1)
 
@@ -277,8 +266,8 @@ def _unseen_token(k: State, slot: int, taken: int) -> int:
 def _drop_prefill(k: State, slot: int) -> None:
     kept = 0
     for i in range(k.g[n.PREFILLS]):
-        if k.prefills[i] != slot:
-            k.prefills[kept] = k.prefills[i]
+        if k.lists[n.PREFILL_LIST, i] != slot:
+            k.lists[n.PREFILL_LIST, kept] = k.lists[n.PREFILL_LIST, i]
             kept += 1
     k.g[n.PREFILLS] = kept
 
@@ -287,11 +276,11 @@ def _drop_prefill(k: State, slot: int) -> None:
 def _count_chunks(k: State) -> None:
     kept = 0
     for i in range(k.g[n.PREFILLS]):
-        slot = k.prefills[i]
+        slot = k.lists[n.PREFILL_LIST, i]
         tokens = k.slots[slot, n.CHUNK]
         k.slots[slot, n.CHUNK] = 0
         if tokens == 0 or not give_chunk(k, slot, tokens):
-            k.prefills[kept] = slot
+            k.lists[n.PREFILL_LIST, kept] = slot
             kept += 1
     k.g[n.PREFILLS] = kept
 
@@ -318,10 +307,8 @@ def _leave_out_others(k: State) -> None:
 @part
 def _leave_out(k: State, slot: int) -> None:
     unlink_ending(k, slot)
-    if k.slots[slot, n.SKIPPED] != k.g[n.STEP] - 1:
-        k.held_since[slot] = k.f[n.END]
-    k.slots[slot, n.SKIPPED] = k.g[n.STEP]
-    k.left_out[k.g[n.LEFT_OUT]] = slot
+    k.slots[slot, n.PHASE] = n.LEFT
+    k.lists[n.LEFT_OUT_LIST, k.g[n.LEFT_OUT]] = slot
     k.g[n.LEFT_OUT] += 1
 
 
@@ -329,11 +316,11 @@ def _leave_out(k: State, slot: int) -> None:
 def schedule_waiting(k: State) -> None:
     """Admit waiting requests in order until something runs out; note what."""
     k.g[n.WAIT_REASON] = n.REASON_NONE
-    while waiting(k) > 0:
+    while waiting(k.g) > 0:
         if k.g[n.PREEMPTED_NOW] > 0:
             k.g[n.WAIT_REASON] = n.REASON_KV
             return
-        if k.g[n.RUNNING] >= k.options[n.MAX_NUM_SEQS]:
+        if k.g[n.RUNNING] >= k.g[n.MAX_NUM_SEQS]:
             k.g[n.WAIT_REASON] = n.REASON_SEQS
             return
         if k.g[n.BUDGET] == 0:
@@ -348,22 +335,22 @@ def schedule_waiting(k: State) -> None:
 def _admit(k: State) -> bool:
     """Admit the head of the queue with its first chunk; False when its blocks aren't free."""
     request = peek(k)
-    slot = k.free_slots[k.g[n.FREE_SLOTS] - 1]
-    known = k.prompt[request] + k.produced[request]
+    slot = k.lists[n.FREE_LIST, k.g[n.FREE_SLOTS] - 1]
+    known = k.asked[n.PROMPT, request] + k.asked[n.PRODUCED, request]
     found = 0
     idle = 0
-    if k.options[n.CACHING]:
+    if k.g[n.CACHING]:
         found, idle = find_cached(k, request, slot, known)
-    computed = found * k.options[n.BLOCK_SIZE]
+    computed = found * k.g[n.BLOCK_SIZE]
     tokens = min(cut_long_prefill(k, known - computed), k.g[n.BUDGET])
-    reach = known if k.options[n.WHOLE_SEQUENCE] else computed + tokens
-    spare = k.options[n.WATERMARK] if k.g[n.RUNNING] > 0 else 0
-    if blocks_for(k, reach) - found + idle + spare > k.g[n.FREE]:
+    reach = known if k.g[n.WHOLE_SEQUENCE] else computed + tokens
+    spare = k.g[n.WATERMARK] if k.g[n.RUNNING] > 0 else 0
+    if blocks_for(k.g, reach) - found + idle + spare > k.g[n.FREE]:
         return False
     pop(k)
     k.g[n.FREE_SLOTS] -= 1
     for position in range(found):
-        share_block(k, k.block_table[slot, position])
+        share_block(k.g, k.cache, k.cache.blocks[slot, position])
     _note_admission(k, request, known, computed)
     k.slots[slot, n.REQUEST] = request
     k.slots[slot, n.PHASE] = n.PREFILL
@@ -375,16 +362,16 @@ def _admit(k: State) -> bool:
     k.g[n.BUDGET] -= tokens
     grow_chunk(k, slot, tokens)
     if not give_chunk(k, slot, tokens):
-        k.prefills[k.g[n.PREFILLS]] = slot
+        k.lists[n.PREFILL_LIST, k.g[n.PREFILLS]] = slot
         k.g[n.PREFILLS] += 1
     return True
 
 
 @hot
 def _note_admission(k: State, request: int, known: int, computed: int) -> None:
-    if k.cached[request] < 0:
-        k.scheduled_s[request] = k.f[n.NOW]
-        k.cached[request] = computed
+    if k.asked[n.CACHED, request] < 0:
+        k.times[n.SCHEDULED, request] = k.f[n.NOW]
+        k.asked[n.CACHED, request] = computed
         k.g[n.QUERY_TOKENS] += known
         k.g[n.HIT_TOKENS] += computed
     else:

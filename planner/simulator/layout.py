@@ -37,62 +37,78 @@ SLOT_COLUMNS = 17
 PREFILL = 0
 DECODE = 1
 ENDED = 2  # its last token is in flight: holds slot and blocks, gets no tokens
+LEFT = 3  # decodes, but not in the step being decided
 
-# Elements of `g`, the whole numbers of the loop
-FREE = 0
-RUNNING = 1
-DECODING = 2
-SUM_BASE = 3
-STEP = 4
-FIRST = 5
-LAST = 6
-PREFILLS = 7
-ARRIVED = 8
-ADMITTED = 9
-STACKED = 10
-HEAPED = 11
-GHOSTS = 12  # preempted, but their last token is in flight: they wait in name only
-DONE = 13
-LINGERING = 14  # stopped in the step in flight, unknown to the scheduler: their next row is wasted
-COMPLETED = 15  # prefills that end in the step being decided
-LEFT_OUT = 16  # decoding sequences left out of the step being decided
-WERE_LEFT_OUT = 17  # the same of the step before
-FREE_SLOTS = 18
-WINDOW_SUM = 19
-WINDOW_BELOW = 20
-PREEMPTED_NOW = 21
-BUDGET = 22
-WAIT_REASON = 23
-SHOWN_ARRIVED = 24
+# Elements of `g`, the whole numbers of the loop: first the settings
+MAX_NUM_SEQS = 0
+MAX_TOKENS = 1
+BLOCK_SIZE = 2
+NUM_BLOCKS = 3
+MAX_LEN = 4  # 0: no bound
+CACHING = 5
+ASYNC = 6
+PRIORITY = 7
+WATERMARK = 8
+WHOLE_SEQUENCE = 9
+THRESHOLD = 10
+FORESEEN = 11  # 1: the scheduler knows when a sequence ends
+MAX_STEPS = 12
+LOGGING = 13
+HASH_TOKENS = 14
+WINDOW = 15
+# then its state
+FREE = 16
+RUNNING = 17
+DECODING = 18
+SUM_BASE = 19
+STEP = 20
+FIRST = 21
+LAST = 22
+PREFILLS = 23
+ARRIVED = 24
+ADMITTED = 25
+STACKED = 26
+HEAPED = 27
+GHOSTS = 28  # preempted, but their last token is in flight: they wait in name only
+DONE = 29
+LINGERING = 30  # stopped in the step in flight, unknown to the scheduler: their next row is wasted
+COMPLETED = 31  # prefills that end in the step being decided
+LEFT_OUT = 32  # decoding sequences left out of the step being decided
+WERE_LEFT_OUT = 33  # the same of the step before
+FREE_SLOTS = 34
+WINDOW_SUM = 35
+WINDOW_BELOW = 36
+PREEMPTED_NOW = 37
+BUDGET = 38
+WAIT_REASON = 39
 # what the step being decided holds
-CHUNK_TOKENS = 25
-CHUNK_ROWS = 26
-CHUNK_CONTEXT = 27
-LATE_ROWS = 28
-CUT = 29
+CHUNK_TOKENS = 40
+CHUNK_ROWS = 41
+CHUNK_CONTEXT = 42
+LATE_ROWS = 43
 # totals
-PREEMPTIONS = 30
-RECOMPUTED = 31
-WASTED = 32
-COMPUTED_TOTAL = 33
-TOKENS_OUT = 34
-HIT_TOKENS = 35
-QUERY_TOKENS = 36
-MAX_USED = 37
-MAX_RUNNING = 38
+PREEMPTIONS = 44
+RECOMPUTED = 45
+WASTED = 46
+COMPUTED_TOTAL = 47
+TOKENS_OUT = 48
+HIT_TOKENS = 49
+QUERY_TOKENS = 50
+MAX_USED = 51
+MAX_RUNNING = 52
 # prefix cache
-PLAIN = 39
-FRESH = 40
-IDLE_FIRST = 41
-IDLE_LAST = 42
+PLAIN = 53
+FRESH = 54
+IDLE_FIRST = 55
+IDLE_LAST = 56
 # step log
-LOG_ROWS = 43
-LOG_STEPS = 44
-LOG_FULL = 45
-BINS_USED = 46
-GAP_BIN = 47
-GAP_PENDING = 48
-G_SIZE = 49
+LOG_ROWS = 57
+LOG_STEPS = 58
+LOG_FULL = 59
+BINS_USED = 60
+GAP_BIN = 61
+DRAINED = 62  # last step decided with none in flight
+G_SIZE = 63
 
 # Elements of `f`, the real numbers of the loop
 NOW = 0
@@ -110,26 +126,8 @@ BIN_WIDTH = 11
 BIN_END = 12
 GAP_LOW = 13
 REQUEUED = 14
-F_SIZE = 15
-
-# Elements of `options`
-MAX_NUM_SEQS = 0
-MAX_TOKENS = 1
-BLOCK_SIZE = 2
-NUM_BLOCKS = 3
-MAX_LEN = 4  # 0: no bound
-CACHING = 5
-ASYNC = 6
-PRIORITY = 7
-WATERMARK = 8
-WHOLE_SEQUENCE = 9
-THRESHOLD = 10
-FORESEEN = 11  # 1: the scheduler knows when a sequence ends
-MAX_STEPS = 12
-LOGGING = 13
-HASH_TOKENS = 14
-WINDOW = 15
-OPTION_COUNT = 16
+DURATION = 15
+F_SIZE = 16
 
 # Why the head of the queue waits
 REASON_NONE = 0
@@ -160,76 +158,117 @@ IDLE_PREVIOUS = 1
 REFERENCES = 2
 SAME_NEXT = 3  # next block of the same content
 MARK = 4
-NODE_COLUMNS = 5
+KEY = 5
+PLAIN_STACK = 6
+NODE_COLUMNS = 7
 UNHASHED = 0
 HASHED = 1
 FINDABLE = 2
+
+# Columns of `table`
+TABLE_KEY = 0
+TABLE_FIRST = 1
+
+# Rows of `lists`
+FREE_LIST = 0
+PREFILL_LIST = 1
+COMPLETED_LIST = 2
+LEFT_OUT_LIST = 3
+STACK_LIST = 4
+LISTS = 5
+
+# Rows of `residues`: by step modulo block size
+CROSSING = 0  # decoding sequences that need a new block
+BUCKET = 1  # the first of them
+
+# Rows of `ring`: by step modulo the ring's size
+ENDING = 0  # first slot that ends
+LEAVING = 1  # sequences whose context reaches the window
+
+# Rows of `asked`
+PROMPT = 0
+OUTPUT = 1
+RANK = 2
+PREEMPTED = 3
+CACHED = 4
+PRODUCED = 5
+ASKED_ROWS = 6
+
+# Rows of `times`
+ARRIVAL = 0
+SCHEDULED = 1
+FIRST_TOKEN = 2
+FINISH = 3
+TIME_ROWS = 4
+
+# Rows of `memo`
+LINEAR = 0
+COMPUTE_BOUND = 1
+HEAD = 2
+MEMO_ROWS = 3
 
 NONE = -1
 EMPTY_KEY = np.iinfo(np.int64).min
 POSITIONS = 1 << 20  # block positions that a key can tell apart in one request
 
 
-class State(NamedTuple):
-    """All arrays of one simulation; see the columns above.
+class Cache(NamedTuple):
+    """The prefix cache.
 
-    options, g, f : settings, whole numbers, real numbers
-    slots, free_slots : running sequences, and rows that none uses
-    prefills, completed, left_out : slots that prefill in admission order; that end their prefill now; that got no token now
-    crossing, bucket : decoding sequences by the step, modulo block size, in which they need a new block: count, and first slot
-    ring : first slot that ends in a step, by step modulo the ring's size
-    leaves_window : sequences whose context reaches the window in a step, by step modulo the ring's size
-    held_since : last token's time of slots that were left out [s]
-    stack, heap : preempted requests that wait in front (fcfs); waiting keys (priority)
-    arrival_s, prompt, output, rank : what each request asks; rank is its priority
-    scheduled_s, first_s, finish_s, preempted, cached, produced : what became of each
-    nodes, keys, table_keys, table_first, block_table, plain : prefix cache
+    nodes : one row for each block
+    table : hash table from content to the first block that holds it
+    blocks : blocks of each slot, by position
     identities, offsets : content of the leading blocks of each request
-    linear, head : step-time parts already computed, by scheduled and by sampled tokens [s]
+    """
+
+    nodes: Ints
+    table: Ints
+    blocks: Shorts
+    identities: Ints
+    offsets: Ints
+
+
+class Record(NamedTuple):
+    """What the loop writes down and never reads.
+
     gaps : tokens by gap to the token before, in logarithmic bins
     bound : time by why the head waits and by what a step's time is spent on [s]
     series : sums by bin of time
     log_rows, log_steps, log_times : step log
     """
 
-    options: Ints
-    g: Ints
-    f: Floats
-    slots: Ints
-    free_slots: Ints
-    prefills: Ints
-    completed: Ints
-    left_out: Ints
-    crossing: Ints
-    bucket: Ints
-    ring: Ints
-    leaves_window: Ints
-    held_since: Floats
-    stack: Ints
-    heap: Ints
-    arrival_s: Floats
-    prompt: Shorts
-    output: Shorts
-    rank: Shorts
-    scheduled_s: Floats
-    first_s: Floats
-    finish_s: Floats
-    preempted: Shorts
-    cached: Shorts
-    produced: Shorts
-    nodes: Shorts
-    keys: Ints
-    table_keys: Ints
-    table_first: Shorts
-    block_table: Shorts
-    plain: Shorts
-    identities: Ints
-    offsets: Ints
-    linear: Floats
-    head: Floats
     gaps: Ints
     bound: Floats
     series: Floats
     log_rows: Ints
     log_steps: Ints
     log_times: Floats
+
+
+class State(NamedTuple):
+    """All arrays of one simulation; see the columns above.
+
+    g, f : settings and whole numbers, real numbers
+    slots : running sequences, one row each
+    since : last token's time of slots that were left out [s]
+    lists : slots that are free, that prefill (in admission order), that end their prefill now, that got no token now; preempted
+        requests that wait in front
+    residues, ring : sequences by the steps in which something happens to them
+    asked, times : requests, in order of arrival
+    heap : requests that wait under the priority policy
+    memo : step-time parts already computed, by scheduled and by sampled tokens [s]
+    """
+
+    g: Ints
+    f: Floats
+    slots: Ints
+    since: Floats
+    lists: Ints
+    residues: Ints
+    ring: Ints
+    asked: Shorts
+    times: Floats
+    heap: Ints
+    memo: Floats
+    cache: Cache
+    record: Record

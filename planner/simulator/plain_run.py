@@ -3,10 +3,38 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
 from planner.simulator.limits import EngineLimits, Stop
 from planner.simulator.plain_loop import Batch, PlainScheduler, Sequence
+from planner.step_model import StepCoefficients, StepShape, step_s
 
 StepTime = Callable[[Batch], float]
+
+
+def step_time_of(coefficients: StepCoefficients) -> StepTime:
+    """Return the function that gives a batch its time by the step model."""
+
+    def step_time(batch: Batch) -> float:
+        return float(step_s(batch_shape(batch, int(coefficients.window_tokens)), coefficients))
+
+    return step_time
+
+
+def batch_shape(batch: Batch, window_tokens: int) -> StepShape:
+    """Return the sums over a batch's rows that its time depends on."""
+    decodes = [row for row in batch.rows if row.decodes]
+    chunks = [row for row in batch.rows if not row.decodes]
+    return StepShape(
+        scheduled_tokens=float(sum(row.tokens for row in batch.rows)),
+        sampled_tokens=float(sum(row.samples for row in batch.rows)),
+        sequences=float(len(batch.rows)),
+        decode_sequences=float(len(decodes)),
+        decode_context_tokens=float(sum(row.context for row in decodes)),
+        decode_window_tokens=float(sum(min(row.context, window_tokens) for row in decodes)),
+        prefill_pairs=float(sum(chunk_pairs(row.context, row.tokens) for row in chunks)),
+        prefill_window_pairs=float(sum(chunk_window_pairs(row.context, row.tokens, window_tokens) for row in chunks)),
+        prefill_context_tokens=float(sum(row.context for row in chunks)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +67,7 @@ def run_plain(sequences: Iterable[Sequence], limits: EngineLimits, step_time: St
             if not scheduler.running and not scheduler.num_waiting:
                 start_s = max(clock_s, arrivals[arrived].arrival_s)
             arrived = _add_arrived(scheduler, arrivals, arrived, start_s)
-            batch = _decide(scheduler, start_s)
-            if batch is None:
-                raise RuntimeError("The scheduler has work and nothing in flight, yet schedules nothing")
+            batch = _decide_with_none_in_flight(scheduler, start_s)
         batch.start_s = start_s
         batch.duration_s = step_time(batch)
         steps.append(batch)
@@ -70,6 +96,19 @@ def _add_arrived(scheduler: PlainScheduler, arrivals: list[Sequence], arrived: i
         scheduler.add(arrivals[arrived])
         arrived += 1
     return arrived
+
+
+def _decide_with_none_in_flight(scheduler: PlainScheduler, now_s: float) -> Batch:
+    """Decide until there is a batch: a decision that only preempts is followed by another."""
+    preempted = -1
+    while True:
+        before = preempted
+        batch = _decide(scheduler, now_s)
+        if batch is not None:
+            return batch
+        preempted = scheduler.num_waiting
+        if preempted == before:
+            raise RuntimeError("The scheduler has work and nothing in flight, yet schedules nothing")
 
 
 def _decide(scheduler: PlainScheduler, now_s: float) -> Batch | None:

@@ -130,18 +130,18 @@ def _result(run: _Run, requests: RequestArrays, limits: EngineLimits, options: S
         limits=limits,
         arrival_s=requests.arrival_s,
         prompt_tokens=requests.prompt_tokens,
-        output_tokens=requests.output_tokens if limits.max_model_len is None else spread(state.output, 0).astype(np.int64),
-        first_scheduled_s=spread(state.scheduled_s, np.nan),
-        first_token_s=spread(state.first_s, np.nan),
-        finish_s=spread(state.finish_s, np.nan),
-        preemptions=spread(state.preempted, 0),
-        cached_tokens=np.maximum(spread(state.cached, 0), 0),
+        output_tokens=requests.output_tokens if limits.max_model_len is None else spread(state.asked[n.OUTPUT], 0).astype(np.int64),
+        first_scheduled_s=spread(state.times[n.SCHEDULED], np.nan),
+        first_token_s=spread(state.times[n.FIRST_TOKEN], np.nan),
+        finish_s=spread(state.times[n.FINISH], np.nan),
+        preemptions=spread(state.asked[n.PREEMPTED], 0),
+        cached_tokens=np.maximum(spread(state.asked[n.CACHED], 0), 0),
         rejected=rejected,
         totals=totals,
         averages=_averages(state, totals),
         series=_series(state),
         gaps=_gaps(state),
-        bound_s=state.bound,
+        bound_s=state.record.bound,
         verdict=judgement.verdict,
         verdict_reason=judgement.reason,
         finished=run.finished,
@@ -152,9 +152,9 @@ def _result(run: _Run, requests: RequestArrays, limits: EngineLimits, options: S
 def _judge(run: _Run) -> Judgement:
     if not run.finished:
         return Judgement("overloaded", "the engine preempted again and again and was stopped")
-    busy_s = float(run.state.bound.sum())
-    waiting_share = float(run.state.bound[1:].sum()) / busy_s if busy_s > 0.0 else 0.0
-    return judge(run.state.arrival_s, run.state.finish_s, waiting_share)
+    busy_s = float(run.state.record.bound.sum())
+    waiting_share = float(run.state.record.bound[1:].sum()) / busy_s if busy_s > 0.0 else 0.0
+    return judge(run.state.times[n.ARRIVAL], run.state.times[n.FINISH], waiting_share)
 
 
 def _totals(state: State) -> Totals:
@@ -162,13 +162,13 @@ def _totals(state: State) -> Totals:
         steps=int(state.g[n.STEP]),
         makespan_s=float(state.f[n.END]),
         busy_s=float(state.f[n.BUSY]),
-        prompt_tokens=int(state.prompt.sum(dtype=np.int64)),
+        prompt_tokens=int(state.asked[n.PROMPT].sum(dtype=np.int64)),
         output_tokens=int(state.g[n.TOKENS_OUT]),
         computed_tokens=int(state.g[n.COMPUTED_TOTAL]),
         preemptions=int(state.g[n.PREEMPTIONS]),
         recomputed_tokens=int(state.g[n.RECOMPUTED]),
         wasted_rows=int(state.g[n.WASTED]),
-        prefix_query_tokens=int(state.g[n.QUERY_TOKENS]) if state.options[n.CACHING] else 0,
+        prefix_query_tokens=int(state.g[n.QUERY_TOKENS]) if state.g[n.CACHING] else 0,
         prefix_hit_tokens=int(state.g[n.HIT_TOKENS]),
     )
 
@@ -177,8 +177,8 @@ def _averages(state: State, totals: Totals) -> Averages:
     span_s = totals.makespan_s
     if span_s <= 0.0:
         return Averages(0.0, 0.0, 0.0, 0.0, 0, 0.0)
-    blocks = int(state.options[n.NUM_BLOCKS])
-    waited_s = float(np.nansum(state.scheduled_s - state.arrival_s)) + float(state.f[n.REQUEUED])
+    blocks = int(state.g[n.NUM_BLOCKS])
+    waited_s = float(np.nansum(state.times[n.SCHEDULED] - state.times[n.ARRIVAL])) + float(state.f[n.REQUEUED])
     return Averages(
         running=float(state.f[n.RUNNING_INTEGRAL]) / span_s,
         waiting=waited_s / span_s,
@@ -191,12 +191,12 @@ def _averages(state: State, totals: Totals) -> Averages:
 
 def _series(state: State) -> TimeSeries:
     used = int(state.g[n.BINS_USED]) + 1
-    table = state.series[:used]
+    table = state.record.series[:used]
     width_s = float(state.f[n.BIN_WIDTH])
     start_s = np.arange(used, dtype=np.float64) * width_s
-    arrived = np.searchsorted(state.arrival_s, start_s, side="right")
-    scheduled = np.searchsorted(np.sort(state.scheduled_s), start_s, side="right")
-    finished = np.searchsorted(np.sort(state.finish_s), start_s, side="right")
+    arrived = np.searchsorted(state.times[n.ARRIVAL], start_s, side="right")
+    scheduled = np.searchsorted(np.sort(state.times[n.SCHEDULED]), start_s, side="right")
+    finished = np.searchsorted(np.sort(state.times[n.FINISH]), start_s, side="right")
     with np.errstate(invalid="ignore", divide="ignore"):
         busy_s = table[:, n.SERIES_TIME]
         return TimeSeries(
@@ -204,25 +204,25 @@ def _series(state: State) -> TimeSeries:
             width_s=width_s,
             running=scheduled - finished,
             waiting=arrived - scheduled,
-            kv_share=table[:, n.SERIES_KV] / (busy_s * state.options[n.NUM_BLOCKS]),
+            kv_share=table[:, n.SERIES_KV] / (busy_s * state.g[n.NUM_BLOCKS]),
             step_s=busy_s / table[:, n.SERIES_STEPS],
             tokens_per_s=table[:, n.SERIES_TOKENS] / width_s,
         )
 
 
 def _gaps(state: State) -> GapHistogram:
-    filled = np.flatnonzero(state.gaps)
+    filled = np.flatnonzero(state.record.gaps)
     octave, within = np.divmod(filled, GAP_BINS_PER_OCTAVE)
     middle_s = np.ldexp(0.5 + (within + 0.5) / (2 * GAP_BINS_PER_OCTAVE), octave + GAP_FIRST_OCTAVE)
-    return GapHistogram(middle_s, state.gaps[filled], float(state.f[n.GAP_SUM]))
+    return GapHistogram(middle_s, state.record.gaps[filled], float(state.f[n.GAP_SUM]))
 
 
 def _log(state: State, order: npt.NDArray[np.int64]) -> list[LogStep]:
-    ends = state.log_steps[: int(state.g[n.LOG_STEPS])]
+    ends = state.record.log_steps[: int(state.g[n.LOG_STEPS])]
     first = 0
     steps: list[LogStep] = []
-    for (last, used, running, num_waiting), times in zip(ends.tolist(), state.log_times.tolist(), strict=False):
-        rows = state.log_rows[first:last].tolist()
+    for (last, used, running, num_waiting), times in zip(ends.tolist(), state.record.log_times.tolist(), strict=False):
+        rows = state.record.log_rows[first:last].tolist()
         given = [LogRow(int(order[request]), tokens, context) for _, request, tokens, context in rows if tokens >= 0]
         preempted = [int(order[request]) for _, request, tokens, _ in rows if tokens < 0]
         steps.append(LogStep(times[0], times[1], times[2], given, preempted, used, running, num_waiting))

@@ -1,0 +1,70 @@
+"""The compiled loop makes the plain loop's decisions, at the same times, on any engine and workload."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+
+_SPEC = importlib.util.spec_from_file_location("simulator_engines", Path(__file__).with_name("engines.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+engines = importlib.util.module_from_spec(_SPEC)
+sys.modules["simulator_engines"] = engines
+_SPEC.loader.exec_module(engines)
+
+LIGHT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@LIGHT
+@given(engines.cases())
+def test_every_step_is_the_plain_loops(case: Any) -> None:
+    plain, compiled = engines.run_both(case)
+    assert len(plain.steps) == len(compiled.steps)
+    for mine, theirs in zip(compiled.steps, plain.steps, strict=True):
+        assert sorted(mine.rows) == sorted((row.sequence.index, row.tokens, row.context) for row in theirs.rows)
+        assert mine.preempted == theirs.preempted
+        assert (mine.used_blocks, mine.running, mine.waiting) == (theirs.used_blocks, theirs.running, theirs.waiting)
+        assert mine.scheduled_at_s == theirs.scheduled_at_s
+        assert mine.start_s == theirs.start_s
+        assert abs(mine.duration_s - theirs.duration_s) < 1e-12
+    for index, sequence in enumerate(plain.sequences):
+        assert sequence.index == index
+        assert compiled.rejected[index] == sequence.rejected
+        assert compiled.preemptions[index] == sequence.preemptions
+        assert compiled.cached_tokens[index] == (sequence.cached_tokens or 0)
+        for mine, theirs in (
+            (compiled.first_scheduled_s[index], sequence.first_scheduled_s),
+            (compiled.first_token_s[index], sequence.first_token_s),
+            (compiled.finish_s[index], sequence.finish_s),
+        ):
+            assert (np.isnan(mine) and theirs is None) or mine == theirs
+
+
+@LIGHT
+@given(engines.cases())
+def test_stretches_change_nothing(case: Any) -> None:
+    """Steps taken in a stretch, without the log, equal steps decided one by one."""
+    limits = case.limits
+    by_step = engines.simulate(case.table(), limits, case.coefficients, case.options(log_steps=True))
+    at_once = engines.simulate(case.table(), limits, case.coefficients, case.options(log_steps=False))
+    for name in ("first_scheduled_s", "first_token_s", "finish_s", "preemptions", "cached_tokens", "rejected", "bound_s"):
+        assert np.array_equal(getattr(by_step, name), getattr(at_once, name), equal_nan=True), name
+    assert by_step.totals == at_once.totals
+    assert by_step.averages == at_once.averages
+    assert np.array_equal(by_step.gaps.tokens, at_once.gaps.tokens)
+    assert by_step.gaps.sum_s == at_once.gaps.sum_s
+
+
+@LIGHT
+@given(engines.cases())
+def test_gaps_are_those_between_a_requests_tokens(case: Any) -> None:
+    """The histogram of gaps holds every token but each request's first, and their sum is the decode time of all requests."""
+    _, result = engines.run_both(case)
+    served = ~result.rejected
+    outputs = result.output_tokens[served]
+    assert result.gaps.tokens.sum() == (outputs - 1).sum()
+    assert np.isclose(result.gaps.sum_s, (result.finish_s - result.first_token_s)[served].sum(), rtol=1e-12, atol=1e-12)
+    assert np.isclose((result.gaps.middle_s * result.gaps.tokens).sum(), result.gaps.sum_s, rtol=1e-3, atol=1e-12)
