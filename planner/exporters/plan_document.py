@@ -6,7 +6,7 @@ from typing import Any
 from planner.exporters.flags import serve_command
 from planner.plan.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
 from planner.pricing import Cost, Tariff
-from planner.units import GIB, MS
+from planner.units import GIB, duration
 
 DOCUMENT_VERSION = 1
 
@@ -73,7 +73,7 @@ def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:
 
 
 def _mean_and_p99(mean_s: float, p99_s: float) -> str:
-    return f"mean {mean_s / MS:.3g} ms, p99 {p99_s / MS:.3g} ms"
+    return f"mean {duration(mean_s)}, p99 {duration(p99_s)}"
 
 
 def _tariff(tariff: Tariff) -> str:
@@ -89,7 +89,7 @@ def _candidate_line(candidate: Candidate) -> str:
     if candidate.cost:
         text += f", ${candidate.cost.usd_per_day:,.0f}/day, ${candidate.cost.usd_per_million_tokens:.3g} per million tokens"
     if candidate.latency:
-        text += f", p99 TTFT {candidate.latency.ttft_p99_s / MS:.3g} ms, p99 TPOT {candidate.latency.tpot_p99_s / MS:.3g} ms"
+        text += f", p99 TTFT {duration(candidate.latency.ttft_p99_s)}, p99 TPOT {duration(candidate.latency.tpot_p99_s)}"
     return text
 
 

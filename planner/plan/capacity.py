@@ -27,6 +27,8 @@ _ROUNDS = 8
 _FINE_ROUNDS = 5
 _FINE_SPAN = 1.25
 _DRAIN_SHARE = 0.2
+_MARGIN = 1.1
+_REQUESTS_PER_SEQUENCE = 10
 
 
 class Replica(NamedTuple):
@@ -118,8 +120,14 @@ class Capacity:
 
 @lru_cache(maxsize=200_000)
 def latency_at(demand: Demand, replica: Replica, knobs: Knobs, rate_rps: float) -> Latency:
-    """Return the latencies of one replica at one rate; same arguments, same answer."""
+    """Return the latencies of one replica at one rate; same arguments, same answer.
+
+    A run shorter than ten generations of the sequences in flight would be mostly ramp and drain: it is repeated on a larger sample.
+    """
     result = simulate(demand.at(rate_rps), replica.limits(knobs), replica.coefficients)
+    enough = _enough(result.averages.running)
+    if demand.count < enough:
+        return latency_at(replace(demand, count=enough), replica, knobs, rate_rps)
     ttft_s, tpot_s = _ttft_s(result), _tpot_s(result)
     return Latency(
         rate_rps=rate_rps,
@@ -141,15 +149,24 @@ def latency_at(demand: Demand, replica: Replica, knobs: Knobs, rate_rps: float) 
 def saturated_rps(demand: Demand, replica: Replica, knobs: Knobs) -> float:
     """Return the rate at which requests leave an engine whose queue never empties [request/s].
 
-    All requests wait from the start; the rate is taken over the middle of the run, without its ramp and its drain.
+    All requests wait from the start; the rate is taken over the middle of the run, without its ramp and its drain, and over a
+    larger sample when the batch is large.
     """
     result = simulate(demand.all_at_once(), replica.limits(knobs), replica.coefficients)
+    enough = _enough(result.averages.peak_running)
+    if demand.count < enough:
+        return saturated_rps(replace(demand, count=enough), replica, knobs)
     ends = np.sort(result.finish_s[np.isfinite(result.finish_s)])
     if len(ends) < 2:
         return 0.0
     first, last = int(_DRAIN_SHARE * len(ends)), int((1 - _DRAIN_SHARE) * len(ends))
     span_s = float(ends[last] - ends[first])
     return (last - first) / span_s if span_s > 0.0 else len(ends) / float(ends[-1])
+
+
+def _enough(running: float) -> int:
+    """Return how many requests a run needs for so many sequences at once, at most the larger sample."""
+    return min(ANSWER_REQUESTS, int(running * _REQUESTS_PER_SEQUENCE))
 
 
 @lru_cache(maxsize=50_000)
@@ -165,7 +182,7 @@ def capacity_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets
     if targets.offline:
         at = latency_at(demand, replica, knobs, saturated)
         return Capacity(saturated, at.binds, at)
-    low, high = 0.0, saturated
+    low, high = 0.0, saturated * _MARGIN
     met: Latency | None = None
     missed: Latency | None = None
     for _ in range(_ROUNDS):

@@ -12,6 +12,7 @@ from planner.plan.results import Candidate, DefaultKnobs, Details, Interval, Kno
 from planner.plan.screen import as_latency, mean_field_of
 from planner.plan.search import Engine, Question, default_knobs, in_parallel, measure, replica_of
 from planner.step_coefficients import coefficients_for
+from planner.step_model import StepCoefficients
 from planner.units import HOURS_PER_DAY
 
 CURVE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
@@ -43,7 +44,7 @@ def details_of(
         tpot_p99_s=_interval(draws.tpot_p99_s, planned.tpot_p99_s),
         usd_per_day=_usd_interval(layout, chosen, needed),
         interval_source=(
-            f"80 % interval from {len(draws.capacity_rps)} draws of the step model's parameters "
+            f"80 % interval from {len(draws.capacity_rps)} draws of the calibration's parameters and residuals "
             f"({engine.record.id}, {engine.record.basis}), each simulated on the same requests"
         ),
         mean_field=mean_field_check(question, engine, chosen),
@@ -64,14 +65,35 @@ def _draws(question: Question, engine: Engine, chosen: Candidate, replica: Repli
     knobs, rate_rps, planned = chosen.knobs, chosen.capacity_rps, chosen.latency
     assert knobs is not None and rate_rps is not None and planned is not None  # noqa: PT018 - narrowed by details_of
     targets, demand = question.scenario.targets, question.demand
-    records = draw_records(engine.record, DRAWS, question.scenario.seed)
+    seed = question.scenario.seed
+    draws = zip(draw_records(engine.record, DRAWS, seed), draw_scales(engine.record, DRAWS, seed), strict=True)
 
-    def one(record: CalibrationRecord) -> tuple[float, Latency]:
-        drawn = replica._replace(coefficients=coefficients_for(engine.deployment, record), request_s=record.host.request_s.value)
+    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float, Latency]:
+        record, factor = draw
+        coefficients = scaled(coefficients_for(engine.deployment, record), factor)
+        drawn = replica._replace(coefficients=coefficients, request_s=record.host.request_s.value)
         capacity_rps = capacity_near(demand, drawn, knobs, targets, rate_rps)
         return capacity_rps, latency_at(demand, drawn, knobs, planned.rate_rps)
 
-    return _Draws(in_parallel(one, records))
+    return _Draws(in_parallel(one, draws))
+
+
+def draw_scales(record: CalibrationRecord, count: int, seed: int) -> list[float]:
+    """Return factors on all step times that stand for what the step model itself can't express [1].
+
+    Log-normal with the spread of the record's own residuals, where it was fitted; 1 where the parameters' intervals are all that is
+    known.
+    """
+    spread = record.evidence.residual_log_sd if record.evidence is not None else None
+    if spread is None:
+        return [1.0] * count
+    return [math.exp(float(value)) for value in np.random.default_rng([seed, 9]).standard_normal(count) * spread]
+
+
+def scaled(coefficients: StepCoefficients, factor: float) -> StepCoefficients:
+    """Return coefficients with every time multiplied; ratios, counts and switches stay."""
+    times = {name: value * factor for name, value in coefficients._asdict().items() if name.endswith("_s") or "_s_per_" in name}
+    return coefficients._replace(**times)
 
 
 def draw_records(record: CalibrationRecord, count: int, seed: int) -> list[CalibrationRecord]:
