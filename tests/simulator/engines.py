@@ -3,17 +3,19 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from planner.simulator.inputs import RequestTable
 from planner.simulator.limits import EngineLimits, Stop
 from planner.simulator.plain_loop import Sequence
 from planner.simulator.plain_run import PlainResult, run_plain, step_time_of
-from planner.simulator.simulate import SimulationOptions, simulate
+from planner.simulator.run import SimulationOptions, simulate
 from planner.step_model import StepCoefficients
 from planner.workloads import BlockHashes
 
 TICK_S = 2.0**-6
+LIGHT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 class Case(NamedTuple):

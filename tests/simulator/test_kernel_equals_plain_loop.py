@@ -1,27 +1,18 @@
 """The compiled loop makes the plain loop's decisions, at the same times, on any engine and workload."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-_SPEC = importlib.util.spec_from_file_location("simulator_engines", Path(__file__).with_name("engines.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-engines = importlib.util.module_from_spec(_SPEC)
-sys.modules["simulator_engines"] = engines
-_SPEC.loader.exec_module(engines)
-
-LIGHT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+from planner.simulator import simulate
+from tests.simulator.engines import LIGHT, Case, cases, run_both
 
 
 @LIGHT
-@given(engines.cases())
-def test_every_step_is_the_plain_loops(case: Any) -> None:
-    plain, compiled = engines.run_both(case)
+@given(cases())
+def test_every_step_is_the_plain_loops(case: Case) -> None:
+    plain, compiled = run_both(case)
     assert len(plain.steps) == len(compiled.steps)
     for mine, theirs in zip(compiled.steps, plain.steps, strict=True):
         assert sorted(mine.rows) == sorted((row.sequence.index, row.tokens, row.context) for row in theirs.rows)
@@ -44,12 +35,12 @@ def test_every_step_is_the_plain_loops(case: Any) -> None:
 
 
 @LIGHT
-@given(engines.cases())
-def test_stretches_change_nothing(case: Any) -> None:
+@given(cases())
+def test_stretches_change_nothing(case: Case) -> None:
     """Steps taken in a stretch, without the log, equal steps decided one by one."""
     limits = case.limits
-    by_step = engines.simulate(case.table(), limits, case.coefficients, case.options(log_steps=True))
-    at_once = engines.simulate(case.table(), limits, case.coefficients, case.options(log_steps=False))
+    by_step = simulate(case.table(), limits, case.coefficients, case.options(log_steps=True))
+    at_once = simulate(case.table(), limits, case.coefficients, case.options(log_steps=False))
     for name in ("first_scheduled_s", "first_token_s", "finish_s", "preemptions", "cached_tokens", "rejected", "bound_s"):
         assert np.array_equal(getattr(by_step, name), getattr(at_once, name), equal_nan=True), name
     assert by_step.totals == at_once.totals
@@ -59,12 +50,26 @@ def test_stretches_change_nothing(case: Any) -> None:
 
 
 @LIGHT
-@given(engines.cases())
-def test_gaps_are_those_between_a_requests_tokens(case: Any) -> None:
+@given(cases())
+def test_gaps_are_those_between_a_requests_tokens(case: Case) -> None:
     """The histogram of gaps holds every token but each request's first, and their sum is the decode time of all requests."""
-    _, result = engines.run_both(case)
+    _, result = run_both(case)
     served = ~result.rejected
     outputs = result.output_tokens[served]
     assert result.gaps.tokens.sum() == (outputs - 1).sum()
     assert np.isclose(result.gaps.sum_s, (result.finish_s - result.first_token_s)[served].sum(), rtol=1e-12, atol=1e-12)
     assert np.isclose((result.gaps.middle_s * result.gaps.tokens).sum(), result.gaps.sum_s, rtol=1e-3, atol=1e-12)
+
+
+@LIGHT
+@given(cases(), st.lists(st.floats(0.0, 1e-2), min_size=21, max_size=21), st.floats(0.0, 1.0))
+def test_steps_take_the_step_models_time(case: Case, costs: list[float], inverse_p: float) -> None:
+    """Every coefficient at once, with smooth maxima and experts: durations agree with the plain loop's to rounding."""
+    c = case.coefficients
+    drawn = dict(zip([name for name in c._fields if name not in ("inverse_p", "window_tokens")], costs, strict=True))
+    exact = {"layers_s": 1e-3, "expert_miss_ratio": 0.9, "expert_spread": 0.7, "mix_factor": 1.3, "host_overlap": c.host_overlap}
+    plain, compiled = run_both(case._replace(coefficients=c._replace(**(drawn | exact), inverse_p=inverse_p)))
+    assert len(plain.steps) == len(compiled.steps)
+    for mine, theirs in zip(compiled.steps, plain.steps, strict=True):
+        assert mine.duration_s == pytest.approx(theirs.duration_s, rel=1e-12)
+        assert mine.start_s == pytest.approx(theirs.start_s, rel=1e-12)
