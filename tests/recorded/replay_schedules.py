@@ -20,7 +20,7 @@ from planner.simulator.inputs import RequestTable
 from planner.simulator.limits import EngineLimits, check_limits
 from planner.simulator.plain_loop import Batch, Sequence
 from planner.simulator.plain_run import run_plain
-from planner.simulator.simulate import SimulationOptions, simulate
+from planner.simulator.run import SimulationOptions, simulate
 from planner.step_model import StepCoefficients
 from planner.workloads import BlockHashes
 
