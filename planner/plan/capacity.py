@@ -16,15 +16,18 @@ from planner.plan.results import Knobs, Latency
 from planner.scenario import Targets
 from planner.simulator.limits import EngineLimits
 from planner.simulator.result import SimulationResult
-from planner.simulator.simulate import simulate
+from planner.simulator.run import simulate
 from planner.step_model import StepCoefficients
 from planner.workloads import ProfileArrivals, Requests, Workload
 
 SEARCH_REQUESTS = 2500
 COARSE_REQUESTS = 1200
 ANSWER_REQUESTS = 20_000
-_ROUNDS = 8
-_FINE_ROUNDS = 5
+_HALVINGS = 7
+_ROUNDS = 10
+_PRECISION = 0.012
+_EDGE = 0.08
+_FINE_ROUNDS = 4
 _FINE_SPAN = 1.25
 _DRAIN_SHARE = 0.2
 _MARGIN = 1.1
@@ -126,7 +129,7 @@ def latency_at(demand: Demand, replica: Replica, knobs: Knobs, rate_rps: float) 
     """
     result = simulate(demand.at(rate_rps), replica.limits(knobs), replica.coefficients)
     enough = _enough(result.averages.running)
-    if demand.count < enough:
+    if demand.count < enough and result.verdict != "overloaded":
         return latency_at(replace(demand, count=enough), replica, knobs, rate_rps)
     ttft_s, tpot_s = _ttft_s(result), _tpot_s(result)
     return Latency(
@@ -165,16 +168,20 @@ def saturated_rps(demand: Demand, replica: Replica, knobs: Knobs) -> float:
 
 
 def _enough(running: float) -> int:
-    """Return how many requests a run needs for so many sequences at once, at most the larger sample."""
-    return min(ANSWER_REQUESTS, int(running * _REQUESTS_PER_SEQUENCE))
+    """Return how many requests a run needs for so many sequences at once: a step of doublings, at most the larger sample."""
+    count = COARSE_REQUESTS
+    while count < min(ANSWER_REQUESTS, running * _REQUESTS_PER_SEQUENCE):
+        count *= 2
+    return min(ANSWER_REQUESTS, count)
 
 
 @lru_cache(maxsize=50_000)
 def capacity_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets) -> Capacity:
     """Return the largest rate at which one replica meets the targets, to about 1 %.
 
-    Without targets it is the saturated rate. With them, a rate meets them when the run isn't overloaded and both percentiles hold;
-    the search halves the interval between 0 and the saturated rate, in the logarithm once both ends are known.
+    Without targets it is the saturated rate. With them, a rate meets them when the run isn't overloaded and both percentiles hold.
+    The search halves the rate until one meets them, then closes in by false position (with Illinois' rule) on the logarithms of
+    the rate and of the worse ratio of percentile to target.
     """
     saturated = saturated_rps(demand, replica, knobs)
     if saturated <= 0.0:
@@ -182,23 +189,40 @@ def capacity_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets
     if targets.offline:
         at = latency_at(demand, replica, knobs, saturated)
         return Capacity(saturated, at.binds, at)
-    low, high = 0.0, saturated * _MARGIN
-    met: Latency | None = None
-    missed: Latency | None = None
-    for _ in range(_ROUNDS):
-        middle = math.sqrt(low * high) if low > 0.0 else high / 2.0
-        latency = latency_at(demand, replica, knobs, middle)
-        if meets(latency, targets):
-            low, met = middle, latency
-        else:
-            high, missed = middle, latency
-        if low > 0.0 and high / low < 1.01:
+    missed = latency_at(demand, replica, knobs, saturated * _MARGIN)
+    met = missed
+    for halvings in range(1, _HALVINGS + 1):
+        met = latency_at(demand, replica, knobs, saturated / 2**halvings)
+        if miss(met, targets) <= 0.0:
             break
-    if met is None:
-        assert missed is not None  # the first round sets one of the two
-        return Capacity(None, missed_target(missed, targets), missed)
-    peak = max(point.running_peak or 0 for point in (met, missed) if point is not None)
-    return Capacity(low, missed_target(missed, targets) if missed else met.binds, met, peak)
+        missed = met
+    else:
+        return Capacity(None, missed_target(met, targets), met)
+    met, missed = _close_in(demand, replica, knobs, targets, (met, missed))
+    peak = max(met.running_peak or 0, missed.running_peak or 0)
+    return Capacity(met.rate_rps, missed_target(missed, targets), met, peak)
+
+
+def _close_in(
+    demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, bracket: tuple[Latency, Latency]
+) -> tuple[Latency, Latency]:
+    """Return a rate that meets the targets and one that doesn't, about 1 % apart."""
+    met, missed = bracket
+    below, above, side = miss(met, targets), miss(missed, targets), 0
+    for _ in range(_ROUNDS):
+        low, high = math.log(met.rate_rps), math.log(missed.rate_rps)
+        if high - low < _PRECISION:
+            break
+        share = min(max(below / (below - above), _EDGE), 1.0 - _EDGE)
+        tried = latency_at(demand, replica, knobs, math.exp(low + share * (high - low)))
+        found = miss(tried, targets)
+        if found > 0.0:
+            missed, above = tried, found
+            below, side = (below / 2.0 if side > 0 else below), 1
+        else:
+            met, below = tried, found
+            above, side = (above / 2.0 if side < 0 else above), -1
+    return met, missed
 
 
 def capacity_near(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, guess_rps: float) -> float:
@@ -208,7 +232,7 @@ def capacity_near(demand: Demand, replica: Replica, knobs: Knobs, targets: Targe
     """
     if targets.offline:
         return saturated_rps(demand, replica, knobs)
-    low, high = guess_rps / _FINE_SPAN**2, guess_rps * _FINE_SPAN**2
+    low, high = guess_rps / _FINE_SPAN, guess_rps * _FINE_SPAN
     for _ in range(_FINE_ROUNDS):
         middle = math.sqrt(low * high)
         if meets(latency_at(demand, replica, knobs, middle), targets):
@@ -218,11 +242,18 @@ def capacity_near(demand: Demand, replica: Replica, knobs: Knobs, targets: Targe
     return low
 
 
+def miss(latency: Latency, targets: Targets) -> float:
+    """Return the logarithm of the worse ratio of percentile to target [1], between -1 and 1; 1 when the engine doesn't keep up."""
+    if not latency.stable:
+        return 1.0
+    pairs = ((latency.ttft_p99_s, targets.ttft_p99_s), (latency.tpot_p99_s, targets.tpot_p99_s))
+    ratios = [math.log(max(reached_s, 1e-9) / target_s) for reached_s, target_s in pairs if target_s is not None]
+    return max(-1.0, min(1.0, max(ratios, default=-1.0)))
+
+
 def meets(latency: Latency, targets: Targets) -> bool:
     """Whether the latencies of a run hold both targets and the engine kept up."""
-    ttft_holds = targets.ttft_p99_s is None or latency.ttft_p99_s <= targets.ttft_p99_s
-    tpot_holds = targets.tpot_p99_s is None or latency.tpot_p99_s <= targets.tpot_p99_s
-    return latency.stable and ttft_holds and tpot_holds
+    return miss(latency, targets) <= 0.0
 
 
 def missed_target(latency: Latency, targets: Targets) -> str:

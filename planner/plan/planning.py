@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from planner.engines import check_version
 from planner.models import ModelSpec, Quantization, load_model
 from planner.plan.candidates import layouts, quantization_for
 from planner.plan.capacity import SEARCH_REQUESTS, demand_for
@@ -23,6 +24,7 @@ def plan(scenario: Scenario) -> Plan:
     bound on their cost, simulated under the targets, and ranked by dollars. The cheapest gets its settings from the whole grid of
     max_num_seqs × max_num_batched_tokens. Wrong input raises InputError; a scenario that nothing serves is an answer.
     """
+    check_version(scenario.engine.engine, scenario.engine.version)
     workload = load_workload(scenario.workload.id)
     model = load_model(scenario.model.id)
     quantization = quantization_for(scenario, model)

@@ -25,7 +25,7 @@ from planner.plan.search import (
 from planner.scenario import Scenario
 from planner.units import HOURS_PER_DAY
 
-_SEARCHED = 4
+_SEARCHED = 3
 
 
 def rank(candidate: Candidate) -> tuple[bool, bool, float, float, int, str]:
