@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from planner.plan.results import Knobs, Latency
 from planner.scenario import Targets
-from planner.simulator.limits import EngineLimits
-from planner.simulator.result import SimulationResult
-from planner.simulator.run import simulate
+from planner.simulator import EngineLimits, SimulationResult, simulate, values_s
+from planner.simulator.metrics import Metric
 from planner.step_model import StepCoefficients
 from planner.workloads import ProfileArrivals, Requests, Workload
 
 SEARCH_REQUESTS = 2500
 COARSE_REQUESTS = 1200
 ANSWER_REQUESTS = 20_000
+WARM_UP_SHARE = 0.1
 _HALVINGS = 7
 _ROUNDS = 10
 _PRECISION = 0.012
@@ -131,13 +131,13 @@ def latency_at(demand: Demand, replica: Replica, knobs: Knobs, rate_rps: float) 
     enough = _enough(result.averages.running)
     if demand.count < enough and result.verdict != "overloaded":
         return latency_at(replace(demand, count=enough), replica, knobs, rate_rps)
-    ttft_s, tpot_s = _ttft_s(result), _tpot_s(result)
+    ttft_s, tpot_s = _measured_s(result, "ttft"), _measured_s(result, "tpot")
     return Latency(
         rate_rps=rate_rps,
-        ttft_mean_s=float(ttft_s.mean()) + replica.request_s,
-        ttft_p99_s=float(np.percentile(ttft_s, 99)) + replica.request_s,
-        tpot_mean_s=float(tpot_s.mean()),
-        tpot_p99_s=float(np.percentile(tpot_s, 99)),
+        ttft_mean_s=_mean(ttft_s) + replica.request_s,
+        ttft_p99_s=_p99(ttft_s) + replica.request_s,
+        tpot_mean_s=_mean(tpot_s),
+        tpot_p99_s=_p99(tpot_s),
         running_mean=result.averages.running,
         running_peak=result.averages.peak_running,
         kv_utilisation=result.averages.kv_share,
@@ -277,13 +277,15 @@ def resource_that_binds(result: SimulationResult) -> str:
     return str(max(resources, key=lambda name: resources[name]))
 
 
-def _ttft_s(result: SimulationResult) -> npt.NDArray[np.float64]:
-    first = len(result.arrival_s) // 10
-    waits = (result.first_token_s - result.arrival_s)[first:]
-    return waits[~result.rejected[first:]]
+def _measured_s(result: SimulationResult, metric: Metric) -> npt.NDArray[np.float64]:
+    """Return a metric of the requests that have one, without those that met an emptier engine than later ones [s]."""
+    values = values_s(result, metric)[int(WARM_UP_SHARE * len(result.arrival_s)) :]
+    return values[np.isfinite(values)]
 
 
-def _tpot_s(result: SimulationResult) -> npt.NDArray[np.float64]:
-    first = len(result.arrival_s) // 10
-    gaps = result.output_tokens[first:] - 1
-    return ((result.finish_s - result.first_token_s)[first:] / np.maximum(gaps, 1))[(gaps > 0) & ~result.rejected[first:]]
+def _mean(values_in_s: npt.NDArray[np.float64]) -> float:
+    return float(values_in_s.mean()) if len(values_in_s) else 0.0
+
+
+def _p99(values_in_s: npt.NDArray[np.float64]) -> float:
+    return float(np.percentile(values_in_s, 99)) if len(values_in_s) else 0.0

@@ -63,11 +63,13 @@ class KnobCell:
 
     capacity_rps : largest rate that meets the targets; None when none does
     binds : what stops it
+    running_peak : most sequences at once at that rate [seq]; None when nothing ran
     """
 
     knobs: Knobs
     capacity_rps: float | None
     binds: str
+    running_peak: int | None
 
 
 @dataclass(frozen=True, slots=True)

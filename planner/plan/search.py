@@ -189,14 +189,17 @@ def _row(question: Question, engine: Engine, budget: int, caps: Sequence[int]) -
         knobs = Knobs(cap, budget)
         if above is None or above.running_peak is None or above.running_peak >= cap:
             above = measure(question, engine, knobs)
-        cells.append(KnobCell(knobs, above.rate_rps, above.binds) if above else KnobCell(knobs, None, "memory"))
+        cells.append(
+            KnobCell(knobs, above.rate_rps, above.binds, above.running_peak) if above else KnobCell(knobs, None, "memory", None)
+        )
     return cells[::-1]
 
 
 def best_cell(cells: Sequence[KnobCell], default: Knobs) -> KnobCell | None:
     """Return the cell to recommend: of those within 1 % of the largest capacity, the one nearest to the engine's own budget.
 
-    Of the sequence caps that do as well, the smallest: it bounds the batch, and with it TPOT, when traffic surges.
+    Of the sequence caps that do as well, the smallest that the batch doesn't reach at capacity: it costs nothing there, and bounds
+    the batch, and with it TPOT, when traffic surges. Where every cap is reached, the smallest.
     """
     possible = [cell for cell in cells if cell.capacity_rps is not None]
     if not possible:
@@ -204,9 +207,10 @@ def best_cell(cells: Sequence[KnobCell], default: Knobs) -> KnobCell | None:
     largest = max(cell.capacity_rps or 0.0 for cell in possible)
     near = [cell for cell in possible if (cell.capacity_rps or 0.0) >= largest * (1.0 - _SAME_CAPACITY)]
 
-    def distance(cell: KnobCell) -> tuple[float, int]:
+    def distance(cell: KnobCell) -> tuple[float, bool, int]:
         doublings = abs(math.log2(cell.knobs.max_num_batched_tokens / default.max_num_batched_tokens))
-        return (doublings, cell.knobs.max_num_seqs)
+        reached = cell.running_peak is not None and cell.running_peak >= cell.knobs.max_num_seqs
+        return (doublings, reached, cell.knobs.max_num_seqs)
 
     return min(near, key=distance)
 
