@@ -158,6 +158,8 @@ FIELDS: tuple[Field, ...] = (
     Field("seed", "seed", "advanced", "Seed", _whole, _text, help="Same seed, same answer."),
 )  # fmt: skip
 BY_KEY = {field.key: field for field in FIELDS}
+_LOADERS_NAMES = {"model": "model", "gpu_id": "gpus", "hardware": "provider", "record": "calibration", "kv_dtype": "kv"}
+"""What the catalogues' loaders call a scenario's field in their complaints."""
 
 
 def defaults() -> Values:
@@ -228,6 +230,8 @@ def query_of(values: Values) -> list[tuple[str, str]]:
 
 def field_of(path: str) -> Field | None:
     """Return the field that a complaint about `path` belongs to; a path inside a field (a list's item) belongs to it too."""
+    if path in _LOADERS_NAMES:
+        return BY_KEY[_LOADERS_NAMES[path]]
     owners = [field for field in FIELDS if path == field.path or path.startswith(f"{field.path}.")]
     return owners[0] if owners else None
 

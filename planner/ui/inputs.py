@@ -1,7 +1,7 @@
 """The sidebar: the whole scenario, in the order in which people think of it, one line for each section when folded."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import streamlit as st
 
@@ -123,44 +123,24 @@ def _widgets(fields: list[Field], state: ScenarioState, *, disabled: bool = Fals
 
 
 def _widget(field: Field, values: Values, *, disabled: bool) -> None:
-    default = defaults()[field.key]
-    bind: Literal["query-params"] = "query-params"
+    default, value = defaults()[field.key], values[field.key]
+    offered = options(field.key, str(values.get("provider") or "")) if field.choice or field.multiple else []
+    common: dict[str, Any] = {
+        "key": field.key,
+        "bind": "query-params",
+        "help": field.help,
+        "placeholder": field.placeholder,
+        "disabled": disabled,
+    }
     if field.multiple:
-        st.multiselect(
-            field.label,
-            options(field.key),
-            default=list(default) if isinstance(default, list) else [],
-            key=field.key,
-            bind=bind,
-            help=field.help,
-            placeholder=field.placeholder,
-            accept_new_options=True,
-            disabled=disabled,
-        )
+        chosen = value if isinstance(value, list) else []
+        offered += [item for item in chosen if item not in offered]
+        st.multiselect(field.label, offered, default=default, accept_new_options=field.key == "tp", **common)
     elif field.choice:
-        offered = options(field.key, str(values.get("provider") or ""))
-        st.selectbox(
-            field.label,
-            offered,
-            index=offered.index(str(default)) if default in offered else None,
-            key=field.key,
-            bind=bind,
-            help=field.help,
-            placeholder=field.placeholder,
-            accept_new_options=True,
-            disabled=disabled,
-        )
+        offered += [str(item) for item in (default, value) if item and item not in offered]
+        st.selectbox(field.label, offered, index=offered.index(str(default)) if default else None, **common)
     else:
-        st.text_input(
-            field.label,
-            str(default or ""),
-            key=field.key,
-            bind=bind,
-            help=field.help,
-            placeholder=field.placeholder,
-            disabled=disabled,
-            max_chars=2000 if field.key == "prices" else None,
-        )
+        st.text_input(field.label, str(default or ""), **common)
 
 
 def _short(fault: InputError) -> str:

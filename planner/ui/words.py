@@ -33,6 +33,18 @@ def sentence(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<$:~|#])", r"\\\1", " ".join(text.split()))
 
 
+def stop(text: str) -> str:
+    """Return a sentence with a capital and a full stop.
+
+    >>> stop("saves $34/day"), stop("Done.")
+    ('Saves $34/day.', 'Done.')
+    """
+    text = text.strip()
+    if not text:
+        return ""
+    return f"{text[0].upper()}{text[1:]}" + ("" if text[-1] in ".:;" else ".")
+
+
 def figure(value: float | None) -> str:
     r"""Return a number with three significant figures, whole and with commas from a thousand on.
 

@@ -1,14 +1,14 @@
 """What every chart shares: the figure with its finding, axes that name their unit, target rules, text in the theme's own ink."""
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import altair as alt
-import pandas as pd
-
 from planner.ui.colours import GREY, INK
 
+Row = Mapping[str, Any]
+Spec = dict[str, Any]
 LOG_FROM_RATIO = 100.0
 LABEL_SIZE = 12
 _TARGET_DASH = [5, 4]
@@ -18,52 +18,77 @@ _TARGET_DASH = [5, 4]
 class Figure:
     """A chart and what it shows.
 
+    spec : Vega-Lite
     title : the finding in one sentence; it stands above the chart and names it for screen readers
     """
 
-    chart: alt.Chart | alt.LayerChart | alt.FacetChart
+    spec: Spec
     title: str
 
 
-def axis(title: str, **options: Any) -> alt.Axis:  # noqa: ANN401 - altair's own options
+def layer(rows: Iterable[Row], mark: Spec, **encoding: Spec) -> Spec:
+    """Return one layer: rows drawn with a mark."""
+    return {"data": {"values": [dict(row) for row in rows]}, "mark": mark, "encoding": encoding}
+
+
+def figure(layers: Sequence[Spec], height: int, title: str) -> Figure:
+    """Return the layers as one chart."""
+    return Figure({"height": height, "layer": list(layers)}, title)
+
+
+def number(field: str, **options: Any) -> Spec:  # noqa: ANN401 - Vega-Lite's own options
+    """Return the encoding of a quantity."""
+    return {"field": field, "type": "quantitative", **options}
+
+
+def name(field: str, **options: Any) -> Spec:  # noqa: ANN401
+    """Return the encoding of a name."""
+    return {"field": field, "type": "nominal", **options}
+
+
+def axis(title: str | None, **options: Any) -> Spec:  # noqa: ANN401
     """Return an axis with few, light grid lines; title : quantity and unit."""
-    return alt.Axis(title=title, **{"tickCount": 6, "labelFontSize": LABEL_SIZE, "titleFontSize": LABEL_SIZE, **options})
+    return {"title": title, "tickCount": 6, "labelFontSize": LABEL_SIZE, "titleFontSize": LABEL_SIZE, **options}
 
 
-def scale_for(values: "pd.Series[float]", *, log_from: float = LOG_FROM_RATIO) -> tuple[alt.Scale, str]:
+def tooltip(titles: Mapping[str, str]) -> list[Spec]:
+    """Return a tooltip of text columns; titles : of each column."""
+    return [name(column, title=title) for column, title in titles.items()]
+
+
+def scale_for(values: Iterable[float], *, log_from: float = LOG_FROM_RATIO) -> tuple[Spec, str]:
     """Return a logarithmic scale when the largest value is `log_from` times the smallest, else a linear one from zero.
 
     The second item is what the axis title says of it.
     """
-    positive = values[values > 0.0]
-    if len(positive) and positive.max() / positive.min() >= log_from:
-        return alt.Scale(type="log", nice=False, padding=14), ", log scale"
-    return alt.Scale(zero=True, nice=True), ""
+    positive = [value for value in values if value > 0.0]
+    if positive and max(positive) / min(positive) >= log_from:
+        return {"type": "log", "nice": False, "padding": 14}, ", log scale"
+    return {"zero": True, "nice": True}, ""
 
 
-def log_ticks(values: "pd.Series[float]") -> list[float]:
+def log_ticks(values: Iterable[float]) -> list[float]:
     """Return 1, 2, 5, 10 … over the values' range: the few lines that a logarithmic axis needs.
 
-    >>> log_ticks(pd.Series([30.0, 900.0]))
+    >>> log_ticks([30.0, 900.0])
     [50.0, 100.0, 200.0, 500.0]
     """
-    low, high = float(values.min()), float(values.max())
+    low, high = min(values := list(values)), max(values)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [tick for decade in decades for step in (1, 2, 5) if low <= (tick := step * 10.0**decade) <= high]
 
 
-def text(frame: pd.DataFrame, **mark: Any) -> alt.Chart:  # noqa: ANN401
-    """Return a chart of labels in the theme's own text colour, which follows light and dark by itself."""
-    chart: alt.Chart = alt.Chart(frame).mark_text(**{"color": INK, "fontSize": LABEL_SIZE, **mark})
-    return chart
+def text(**options: Any) -> Spec:  # noqa: ANN401
+    """Return a mark of labels in the theme's own text colour, which follows light and dark by itself."""
+    return {"type": "text", "color": INK, "fontSize": LABEL_SIZE, **options}
 
 
-def target_rule(value: float, label: str, *, axis_name: Literal["x", "y"]) -> alt.LayerChart:
+def target_rule(value: float, label: str, *, axis_name: Literal["x", "y"]) -> list[Spec]:
     """Return a dashed rule with its value written on it; axis_name : the axis that the value lies on."""
-    frame = pd.DataFrame({"value": [value], "label": [label]})
-    rule = alt.Chart(frame).mark_rule(strokeDash=_TARGET_DASH, color=GREY, strokeWidth=1.5)
+    rows = [{"value": value, "label": label}]
+    rule = {"type": "rule", "strokeDash": _TARGET_DASH, "color": GREY, "strokeWidth": 1.5}
     if axis_name == "x":
-        mark = text(frame, align="left", baseline="top", dx=5, dy=2)
-        return alt.LayerChart(layer=[rule.encode(x="value:Q"), mark.encode(x="value:Q", y=alt.value(0), text="label:N")])
-    mark = text(frame, align="right", baseline="bottom", dx=-2, dy=-3)
-    return alt.LayerChart(layer=[rule.encode(y="value:Q"), mark.encode(y="value:Q", x=alt.value("width"), text="label:N")])
+        mark = text(align="left", baseline="top", dx=5, dy=2)
+        return [layer(rows, rule, x=number("value")), layer(rows, mark, x=number("value"), y={"value": 0}, text=name("label"))]
+    mark = text(align="left", baseline="bottom", dx=4, dy=-3)
+    return [layer(rows, rule, y=number("value")), layer(rows, mark, y=number("value"), x={"value": 0}, text=name("label"))]

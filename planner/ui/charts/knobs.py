@@ -1,53 +1,48 @@
 """The knob map: what a replica reaches for every pair of max_num_seqs and max_num_batched_tokens."""
 
-import altair as alt
-import pandas as pd
+from collections.abc import Sequence
 
-from planner.ui.charts.base import Figure
-from planner.ui.colours import GREY, INK, WARNING
+from planner.ui.charts.base import LABEL_SIZE, Figure, Row, Spec, axis, figure, layer, tooltip
+from planner.ui.colours import INK, WARNING
 
 CELL_HEIGHT = 38
+_FRAMES = (("default", [4, 3], INK), ("chosen", [1, 0], WARNING))
 
 
-def knob_map(frame: pd.DataFrame, title: str) -> Figure:
+def knob_map(rows: Sequence[Row], title: str) -> Figure:
     """Return the heat map.
 
-    frame : seqs, budget, label (capacity, or what stops it), colour, ink, feasible, mark ("chosen", "default" or ""), and text
-      columns capacity, binds
+    rows : seqs, budget, label (capacity, or what stops it), colour, ink, feasible, mark ("chosen", "default" or both), and as text
+      seqs_text, budget_text, capacity, binds
     """
-    x = alt.X(
-        "budget:O",
-        sort="ascending",
-        axis=alt.Axis(
-            title="max_num_batched_tokens (tokens a step)", labelAngle=0, labelFontSize=12, titleFontSize=12, format=",d"
-        ),
+    place: Spec = {
+        "x": _ordinal("budget", "ascending", axis("max_num_batched_tokens (tokens a step)", labelAngle=0, format=",d")),
+        "y": _ordinal("seqs", "descending", axis("max_num_seqs (sequences)", format=",d")),
+    }
+    titles = {
+        "seqs_text": "max_num_seqs",
+        "budget_text": "max_num_batched_tokens",
+        "capacity": "Capacity within the targets",
+        "binds": "What binds",
+    }
+    tip: Spec = {**place, "tooltip": tooltip(titles)}
+    only_met = {"test": "datum.feasible"}
+    cells = layer(
+        rows,
+        {"type": "rect", "cornerRadius": 2, "stroke": "transparent", "strokeWidth": 3},
+        **tip,
+        color={"field": "colour", "type": "nominal", "scale": None},
+        opacity={"condition": {**only_met, "value": 1.0}, "value": 0.22},
     )
-    y = alt.Y(
-        "seqs:O",
-        sort="descending",
-        axis=alt.Axis(title="max_num_seqs (sequences)", labelFontSize=12, titleFontSize=12, format=",d"),
-    )
-    tooltip = [
-        alt.Tooltip("seqs:O", title="max_num_seqs", format=",d"),
-        alt.Tooltip("budget:O", title="max_num_batched_tokens", format=",d"),
-        alt.Tooltip("capacity:N", title="Capacity within the targets"),
-        alt.Tooltip("binds:N", title="What binds"),
-    ]
-    base = alt.Chart(frame).encode(x=x, y=y, tooltip=tooltip)
-    cells = base.mark_rect(cornerRadius=2, stroke="transparent", strokeWidth=3).encode(
-        color=alt.Color("colour:N", scale=None), opacity=alt.condition("datum.feasible", alt.value(1.0), alt.value(0.22))
-    )
-    figures = base.mark_text(fontSize=12).encode(
-        text="label:N", color=alt.condition("datum.feasible", alt.Color("ink:N", scale=None), alt.value(INK))
-    )
-    rows = frame["seqs"].nunique()
-    layers: list[alt.Chart] = [cells, figures]
-    for name, dash, colour in (("default", [4, 3], INK), ("chosen", [1, 0], WARNING)):
-        marked = frame[frame["mark"].str.contains(name)]
-        if len(marked):
-            outline = alt.Chart(marked).mark_rect(filled=False, stroke=colour, strokeWidth=3, strokeDash=dash, cornerRadius=2)
-            layers.append(outline.encode(x=x, y=y, tooltip=tooltip))
-    return Figure(alt.layer(*layers).properties(height=CELL_HEIGHT * rows + 20), title)
+    ink = {"condition": {**only_met, "field": "ink", "type": "nominal", "scale": None}, "value": INK}
+    figures = layer(rows, {"type": "text", "fontSize": LABEL_SIZE}, **tip, text={"field": "label"}, color=ink)
+    layers = [cells, figures]
+    for mark, dash, colour in _FRAMES:
+        marked = [row for row in rows if mark in row["mark"]]
+        frame = {"type": "rect", "filled": False, "stroke": colour, "strokeWidth": 3, "strokeDash": dash, "cornerRadius": 2}
+        layers += [layer(marked, frame, **tip)] if marked else []
+    return figure(layers, CELL_HEIGHT * len({row["seqs"] for row in rows}) + 20, title)
 
 
-UNREACHED = GREY
+def _ordinal(field: str, sort: str, own_axis: Spec) -> Spec:
+    return {"field": field, "type": "ordinal", "sort": sort, "axis": own_axis}

@@ -9,7 +9,7 @@ from planner.ui.components.common import READABLE_PX, heading
 from planner.ui.fields import field_of
 from planner.ui.inputs import ScenarioState
 from planner.ui.views.answer import metrics
-from planner.ui.words import seconds, sentence
+from planner.ui.words import seconds, sentence, stop
 
 
 def notices() -> None:
@@ -63,7 +63,7 @@ def nearest(plan: Plan) -> None:
     if near is None:
         return
     with st.container(border=True, width=READABLE_PX):
-        st.markdown(sentence(near.detail))
+        st.markdown(sentence(stop(near.detail)))
         patch = {"targets.ttft_p99_s": near.ttft_p99_s, "targets.tpot_p99_s": near.tpot_p99_s}
         st.button(
             f"Plan for p99 TTFT {seconds(near.ttft_p99_s)}, p99 TPOT {seconds(near.tpot_p99_s)}",
@@ -83,7 +83,7 @@ def changes(plan: Plan) -> None:
         with st.container(border=True, horizontal=True, vertical_alignment="center", gap="small"):
             with st.container(gap="xxsmall"):
                 st.markdown(f"**{sentence(change.title)}**")
-                st.caption(sentence(change.detail))
+                st.caption(sentence(stop(change.detail)))
             if change.patch is not None:
                 st.button(
                     "Apply",

@@ -22,7 +22,7 @@ def heading(text: str) -> None:
 def show(figure: Figure, key: str) -> None:
     """Draw a chart under its finding; the finding is also what a screen reader says."""
     st.markdown(f"**{sentence(figure.title)}**")
-    st.altair_chart(figure.chart, key=key, alt=figure.title)
+    st.vega_lite_chart(spec=figure.spec, key=key, alt=figure.title)
 
 
 def localized(frame: pd.DataFrame) -> ColumnConfigs:

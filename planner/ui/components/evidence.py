@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from planner.exporters.candidates import candidate_rows
+from planner.exporters.flags import serve_command
 from planner.exporters.table import to_csv, to_json
 from planner.plan.results import Plan
 from planner.ui.charts.compare import comparison
@@ -14,9 +15,9 @@ from planner.ui.charts.replica import latency_curve, memory_bar, step_bars
 from planner.ui.choices import gpu_ranks
 from planner.ui.components.common import heading, localized, show, source_table
 from planner.ui.views.candidates import met_frame, rejected_frame
-from planner.ui.views.frames import comparison_frame, curve_frame, knob_frame, memory_frame, step_frame, target_label
+from planner.ui.views.rows import comparison_rows, curve_rows, knob_rows, memory_rows, step_rows, target_label
 from planner.ui.views.why import derivations
-from planner.ui.words import sentence
+from planner.ui.words import sentence, stop
 
 SHORT_ROWS = 12
 TABLE_HEIGHT = 420
@@ -24,12 +25,12 @@ TABLE_HEIGHT = 420
 
 def gpu_comparison(plan: Plan) -> None:
     """Draw every GPU by cost and TPOT."""
-    frame, title = comparison_frame(plan, gpu_ranks())
-    if frame.empty:
+    rows, title = comparison_rows(plan, gpu_ranks())
+    if not rows:
         st.caption("No candidate has both a price and a latency, so there is nothing to compare.")
         return
     target_s = plan.scenario.targets.tpot_p99_s
-    show(comparison(frame, title, target_label(target_s)), key="chart-compare")
+    show(comparison(rows, title, target_label(target_s)), key="chart-compare")
 
 
 def replica(plan: Plan) -> None:
@@ -43,32 +44,35 @@ def replica(plan: Plan) -> None:
         st.columns(2, gap="large"), ("TTFT", "TPOT"), (targets.ttft_p99_s, targets.tpot_p99_s), strict=True
     ):
         with column:
-            frame, title = curve_frame(plan, quantity)
-            show(latency_curve(frame, title, quantity, target_label(target_s)), key=f"chart-{quantity}")
+            rows, title = curve_rows(plan, quantity)
+            show(latency_curve(rows, title, quantity, target_label(target_s)), key=f"chart-{quantity}")
     left, right = st.columns(2, gap="large")
     with left:
-        frame, title = memory_frame(chosen)
-        if not frame.empty:
-            show(memory_bar(frame, title), key="chart-memory")
-        frame, title = step_frame(chosen)
-        if not frame.empty:
-            show(step_bars(frame, title), key="chart-step")
+        rows, title = memory_rows(chosen)
+        if rows:
+            show(memory_bar(rows, title), key="chart-memory")
+        rows, title = step_rows(chosen)
+        if rows:
+            show(step_bars(rows, title), key="chart-step")
     with right:
-        frame, title = knob_frame(plan)
-        if not frame.empty:
-            show(knob_map(frame, title), key="chart-knobs")
+        rows, title = knob_rows(plan)
+        if rows:
+            show(knob_map(rows, title), key="chart-knobs")
             st.caption(
-                "Each cell: requests a second that one replica serves within the targets; grey cells miss them, and say which. "
-                "Solid frame: chosen. Dashed frame: the engine's own settings."
+                "Each cell: requests a second that one replica serves within the targets; grey cells miss them, and say why. "
+                "Solid frame: chosen. Dashed frame: the engine's own settings. No cell: the engine refuses the pair."
             )
 
 
 def command(plan: Plan) -> None:
     """Draw the engine's command line with a copy button."""
-    if plan.details is None:
+    if plan.chosen is None or plan.chosen.deployment is None:
         return
     heading("Run it")
-    st.code(" ".join(plan.details.command), language="bash", wrap_lines=True)
+    serve = serve_command(plan.chosen.deployment)
+    st.code(serve.line, language="bash", wrap_lines=True)
+    for note in serve.notes:
+        st.caption(sentence(stop(note)))
 
 
 def candidates(plan: Plan) -> None:

@@ -3,29 +3,42 @@
 import streamlit as st
 
 from planner.errors import InputError
+from planner.plan.results import Plan
 from planner.ui.components import answer, evidence
 from planner.ui.inputs import scenario_state
 from planner.ui.plans import cached_plan, catalogue_stamp
 
-answer.notices()
-state = scenario_state()
-if state.scenario is None:
-    answer.faults(state)
-    st.stop()
-try:
-    plan = cached_plan(state.scenario, catalogue_stamp())
-except InputError as fault:
-    answer.refused(state, fault)
-    st.stop()
 
-answer.answer(plan)
-answer.nearest(plan)
-chart, change = st.columns([5, 3], gap="large")
-with chart:
-    evidence.gpu_comparison(plan)
-with change:
-    answer.changes(plan)
-evidence.replica(plan)
-evidence.command(plan)
-evidence.candidates(plan)
-evidence.why(plan)
+def main() -> None:
+    """Draw the page."""
+    answer.notices()
+    state = scenario_state()
+    if state.scenario is None:
+        answer.faults(state)
+        return
+    try:
+        with st.spinner("Simulating the candidates under your targets …", show_time=True):
+            plan = cached_plan(state.scenario, catalogue_stamp())
+    except InputError as fault:
+        answer.refused(state, fault)
+        return
+    draw(plan)
+
+
+def draw(plan: Plan) -> None:
+    """Draw an answer with its evidence."""
+    answer.answer(plan)
+    answer.nearest(plan)
+    chart, change = st.columns([5, 3], gap="large")
+    with chart:
+        evidence.gpu_comparison(plan)
+    with change:
+        answer.changes(plan)
+    evidence.replica(plan)
+    evidence.command(plan)
+    evidence.candidates(plan)
+    evidence.why(plan)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.plan.results import Interval, Plan
-from planner.ui.words import DASH, figure, percent, plural, seconds, span, usd
+from planner.ui.words import DASH, figure, percent, plural, seconds, span, stop, usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def _gpus(plan: Plan) -> MetricView:
         f"{plural(chosen.tensor_parallel, 'GPU')} a replica; over the calibration's error "
         f"{interval(details.replicas, '{:.0f}'.format)} replicas. "
         f"Each needed replica runs at {percent(replicas.utilisation)} of its capacity with "
-        f"the spares down. {details.interval_source}",
+        f"the spares down. {stop(details.interval_source)}",
     )
 
 
@@ -72,7 +72,7 @@ def _latency(plan: Plan, label: str, target_s: float | None, meaning: str) -> Me
         seconds(value_s),
         f"{interval(bounds, seconds)}{target}",
         f"99 of 100 requests see less: {meaning}, at the planned load with the spares down ({chosen.latency.method}). "
-        f"{details.interval_source}",
+        f"{stop(details.interval_source)}",
     )
 
 
@@ -81,7 +81,8 @@ def _cost(plan: Plan) -> MetricView:
     if chosen is None or details is None or chosen.cost is None:
         return MetricView("Cost", DASH, "no price is known", "Give your own price for this GPU under Where.")
     cost, tariff = chosen.cost, chosen.cost.tariff
-    likely = f"{interval(details.usd_per_day, usd)} · " if details.usd_per_day is not None else ""
+    bill = details.usd_per_day
+    likely = f"{interval(bill, usd)} · " if bill is not None and bill.low < bill.high else ""
     return MetricView(
         "Cost",
         f"{usd(cost.usd_per_day)}/day",

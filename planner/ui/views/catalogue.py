@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 import pandas as pd
+from pydantic import BaseModel
 
 from planner.exporters.listings import gpu_rows, model_rows, workload_rows
 from planner.hardware import GpuProfile, Price, figure_names, list_prices, load_gpu
@@ -115,7 +116,7 @@ def _figure_of(gpu: GpuProfile, name: str) -> object:
     value = getattr(gpu, table)
     if key:
         return value.get(key) if isinstance(value, dict) else getattr(value, key, None)
-    return None if isinstance(value, dict) or hasattr(value, "model_fields") else value
+    return None if isinstance(value, dict | BaseModel) else value
 
 
 def _with_unit(name: str, value: object) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from planner.calibration.records import CalibrationRecord
 from planner.plan.results import Candidate, Plan
 from planner.provenance import Source
-from planner.ui.words import day, figure, gib, gigabytes_per_second, percent, plural, rate, seconds, teraflops, usd
+from planner.ui.words import day, figure, gib, gigabytes_per_second, percent, plural, rate, seconds, stop, teraflops, usd
 from planner.units import DAY_S, HOURS_PER_DAY
 
 _BASIS = {
@@ -61,7 +61,7 @@ def _load(plan: Plan) -> Derivation:
         (
             f"Stated: {load.stated}.",
             f"Mean {rate(load.mean_rps)} × peak factor {figure(load.peak_factor)} = {rate(load.peak_rps)} to plan for.",
-            load.peak_source,
+            stop(load.peak_source),
             _lengths("Prompt", (lengths.prompt_mean, lengths.prompt_p50, lengths.prompt_p95, lengths.prompt_p99)),
             _lengths("Output", (lengths.output_mean, lengths.output_p50, lengths.output_p95, lengths.output_p99)),
             f"A sequence that runs holds {figure(lengths.running_context_mean)} tokens on average: E[O (P + O/2)] ÷ E[O].",
@@ -126,7 +126,7 @@ def _capacity(plan: Plan, chosen: Candidate) -> Derivation:
         + f"; {default.binds} binds.",
         (
             f"Over the calibration's error the capacity lies between {rate(details.capacity_rps.low)} and "
-            f"{rate(details.capacity_rps.high)}. {details.interval_source}"
+            f"{rate(details.capacity_rps.high)}. {stop(details.interval_source)}"
         ),
     ]
     return Derivation(f"Capacity: {rate(chosen.capacity_rps)} a replica", tuple(lines), _calibration_sources(chosen.record))

@@ -1,17 +1,15 @@
-"""Tidy frames for the charts of the Plan page, each with the sentence that says what it shows."""
+"""Tidy rows for the charts of the Plan page, each with the sentence that says what it shows."""
 
 import itertools
 
-import pandas as pd
-
 from planner.plan.results import Candidate, Latency, Plan
-from planner.ui.charts.compare import COLUMNS
-from planner.ui.charts.knobs import UNREACHED
-from planner.ui.colours import HUES, STEPS, gpu_colour, gpu_shape, on_step, step_of
+from planner.ui.charts.base import Row
+from planner.ui.charts.compare import MET, MISSED
+from planner.ui.colours import GREY, HUES, STEPS, gpu_colour, gpu_shape, on_step, step_of
 from planner.ui.words import DASH, figure, gib, percent, plural, rate, seconds, usd
 from planner.units import GIB, MS
 
-MET, MISSED = "meets the targets", "misses"
+_AS_GOOD = 0.995
 _MEMORY_COLOURS = {
     "weights": HUES[0],
     "activations": HUES[4],
@@ -33,7 +31,7 @@ _STEP_NAMES = {
 }
 
 
-def comparison_frame(plan: Plan, ranks: dict[str, int]) -> tuple[pd.DataFrame, str]:
+def comparison_rows(plan: Plan, ranks: dict[str, int]) -> tuple[list[Row], str]:
     """Return one row for each GPU: its cheapest layout that meets the targets, else the one that comes nearest.
 
     ranks : place of each GPU in the catalogue, for its colour
@@ -54,7 +52,7 @@ def comparison_frame(plan: Plan, ranks: dict[str, int]) -> tuple[pd.DataFrame, s
         title = f"{plan.chosen.label} is the only GPU that meets the targets"
     else:
         title = f"{plan.chosen.label} is the cheapest of {met} GPUs that meet the targets"
-    return pd.DataFrame(rows, columns=list(COLUMNS)), title
+    return rows, title
 
 
 def _preference(candidate: Candidate) -> tuple[bool, float]:
@@ -75,7 +73,7 @@ def _frontier(candidates: list[Candidate]) -> set[str]:
     return kept
 
 
-def _comparison_row(candidate: Candidate, plan: Plan, ranks: dict[str, int], named: set[str]) -> dict[str, object]:
+def _comparison_row(candidate: Candidate, plan: Plan, ranks: dict[str, int], named: set[str]) -> Row:
     cost, latency, replicas, knobs = candidate.cost, candidate.latency, candidate.replicas, candidate.knobs
     rank = ranks.get(candidate.gpu_id, 0)
     chosen = candidate is plan.chosen
@@ -98,19 +96,19 @@ def _comparison_row(candidate: Candidate, plan: Plan, ranks: dict[str, int], nam
     }
 
 
-def curve_frame(plan: Plan, quantity: str) -> tuple[pd.DataFrame, str]:
+def curve_rows(plan: Plan, quantity: str) -> tuple[list[Row], str]:
     """Return latency of one replica over the arrival rate; quantity : "TTFT" or "TPOT"."""
     details, chosen = plan.details, plan.chosen
     if details is None or chosen is None or chosen.latency is None:
-        return pd.DataFrame(), ""
+        return [], ""
     points = {point.rate_rps: (point, False) for point in details.curve if point.stable}
     points[chosen.latency.rate_rps] = (chosen.latency, True)
     rows = [_curve_row(point, quantity, planned=planned) for _, (point, planned) in sorted(points.items())]
     target_s = plan.scenario.targets.ttft_p99_s if quantity == "TTFT" else plan.scenario.targets.tpot_p99_s
-    return pd.DataFrame(rows), _curve_title([point for _, (point, _) in sorted(points.items())], quantity, target_s)
+    return rows, _curve_title([point for _, (point, _) in sorted(points.items())], quantity, target_s)
 
 
-def _curve_row(point: Latency, quantity: str, *, planned: bool) -> dict[str, object]:
+def _curve_row(point: Latency, quantity: str, *, planned: bool) -> Row:
     ttft = quantity == "TTFT"
     mean_s, p99_s = (point.ttft_mean_s, point.ttft_p99_s) if ttft else (point.tpot_mean_s, point.tpot_p99_s)
     return {
@@ -144,16 +142,16 @@ def _curve_title(points: list[Latency], quantity: str, target_s: float | None) -
     return f"p99 {quantity} stays within its target up to {rate(last.rate_rps)}, where the replica saturates"
 
 
-def memory_frame(candidate: Candidate) -> tuple[pd.DataFrame, str]:
+def memory_rows(candidate: Candidate) -> tuple[list[Row], str]:
     """Return the parts of one GPU's memory, in the order of the bar."""
     memory = candidate.memory
     if memory is None:
-        return pd.DataFrame(), ""
-    rows = [
+        return [], ""
+    rows: list[Row] = [
         {
             "part": f"{part.name} {gib(part.bytes)}",
             "gib": part.bytes / GIB,
-            "colour": _MEMORY_COLOURS.get(part.name, UNREACHED),
+            "colour": _MEMORY_COLOURS.get(part.name, GREY),
             "order": order,
             "share": percent(part.bytes / memory.total_bytes),
             "source": f"{part.source.kind}: {part.source.ref}",
@@ -164,17 +162,17 @@ def memory_frame(candidate: Candidate) -> tuple[pd.DataFrame, str]:
         f"{percent(memory.kv_bytes / memory.total_bytes)} of {'each' if candidate.tensor_parallel > 1 else 'the'} GPU "
         f"is left for the KV cache: {figure(memory.kv_tokens)} tokens"
     )
-    return pd.DataFrame(rows), title
+    return rows, title
 
 
-def step_frame(candidate: Candidate) -> tuple[pd.DataFrame, str]:
+def step_rows(candidate: Candidate) -> tuple[list[Row], str]:
     """Return the parts of one step at the planned load, longest first."""
     step = candidate.step
     if step is None:
-        return pd.DataFrame(), ""
+        return [], ""
     parts = sorted(((name, part_s) for name, part_s in step.parts().items() if part_s > 0.0), key=lambda item: -item[1])
     hidden = step.hidden_s > 0.0
-    rows = [
+    rows: list[Row] = [
         {
             "part": _STEP_NAMES.get(name, name),
             "ms": part_s / MS,
@@ -186,25 +184,28 @@ def step_frame(candidate: Candidate) -> tuple[pd.DataFrame, str]:
     ]
     first = _STEP_NAMES.get(parts[0][0], parts[0][0])
     title = f"A step takes {seconds(step.total_s)}, {percent(parts[0][1] / step.total_s)} of it in {first}: {step.binds} binds"
-    return pd.DataFrame(rows), title
+    return rows, title
 
 
-def knob_frame(plan: Plan) -> tuple[pd.DataFrame, str]:
+def knob_rows(plan: Plan) -> tuple[list[Row], str]:
     """Return the knob map, with the chosen cell and the engine's own settings marked."""
     details, chosen = plan.details, plan.chosen
     if details is None or chosen is None or chosen.knobs is None or not details.knob_map:
-        return pd.DataFrame(), ""
-    largest = max(cell.capacity_rps or 0.0 for cell in details.knob_map)
-    rows = []
+        return [], ""
+    reached = [cell.capacity_rps for cell in details.knob_map if cell.capacity_rps is not None]
+    smallest, largest = min(reached, default=0.0), max(reached, default=0.0)
+    rows: list[Row] = []
     for cell in details.knob_map:
-        step = step_of(cell.capacity_rps or 0.0, largest)
+        step = step_of((cell.capacity_rps or 0.0) - smallest, largest - smallest)
         marks = [name for name, knobs in (("default", details.default.knobs), ("chosen", chosen.knobs)) if knobs == cell.knobs]
         rows.append(
             {
                 "seqs": cell.knobs.max_num_seqs,
                 "budget": cell.knobs.max_num_batched_tokens,
+                "seqs_text": figure(cell.knobs.max_num_seqs),
+                "budget_text": figure(cell.knobs.max_num_batched_tokens),
                 "label": figure(cell.capacity_rps) if cell.capacity_rps is not None else cell.binds,
-                "colour": STEPS[step] if cell.capacity_rps is not None else UNREACHED,
+                "colour": STEPS[step] if cell.capacity_rps is not None else GREY,
                 "ink": on_step(step),
                 "feasible": cell.capacity_rps is not None,
                 "mark": " ".join(marks),
@@ -212,18 +213,18 @@ def knob_frame(plan: Plan) -> tuple[pd.DataFrame, str]:
                 "binds": cell.binds,
             }
         )
-    return pd.DataFrame(rows), _knob_title(plan, largest)
+    return rows, _knob_title(plan, largest)
 
 
 def _knob_title(plan: Plan, largest: float) -> str:
-    details = plan.details
-    default = details.default if details is not None else None
+    default = plan.details.default if plan.details is not None else None
     if default is None or default.capacity_rps is None:
         return f"A replica serves up to {rate(largest)}; the engine's own settings miss the targets"
+    if default.capacity_rps >= _AS_GOOD * largest:
+        return f"A replica serves up to {rate(largest)}, and the engine's own settings already do"
+    extra = ""
     if default.extra_usd_per_day is not None and default.extra_usd_per_day > 0.0:
         extra = f" and cost {usd(default.extra_usd_per_day)}/day more"
-    else:
-        extra = ""
     return f"A replica serves up to {rate(largest)}; the engine's own settings reach {rate(default.capacity_rps)}{extra}"
 
 
