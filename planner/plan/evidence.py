@@ -7,10 +7,10 @@ import numpy as np
 from planner.calibration.records import CalibrationRecord
 from planner.fleet import replicas_for
 from planner.plan.candidates import Layout, cheapest_placement
-from planner.plan.capacity import Replica, capacity_near, latency_at
+from planner.plan.capacity import capacity_near, latency_at
 from planner.plan.results import Candidate, DefaultKnobs, Details, Interval, KnobCell, Latency
 from planner.plan.screen import as_latency, mean_field_of
-from planner.plan.search import Engine, Question, default_knobs, in_parallel, measure, replica_of
+from planner.plan.search import Engine, Question, coarse, default_knobs, in_parallel, measure, replica_of
 from planner.step_coefficients import coefficients_for
 from planner.step_model import StepCoefficients
 from planner.units import HOURS_PER_DAY
@@ -31,7 +31,7 @@ def details_of(
     rates = [share * chosen.capacity_rps for share in CURVE_SHARES]
     knobs = chosen.knobs
     curve = tuple(in_parallel(lambda rate: latency_at(question.demand, replica, knobs, rate), rates))
-    draws = _draws(question, engine, chosen, replica)
+    draws = _draws(question, engine, chosen)
     needed = [_replicas(question, rate) for rate in draws.capacity_rps]
     planned = chosen.latency
     return Details(
@@ -54,26 +54,36 @@ def details_of(
 class _Draws:
     """Capacity and latencies of the replica under draws of the calibration's parameters."""
 
-    def __init__(self, points: list[tuple[float, Latency]]) -> None:
-        self.capacity_rps = [rate for rate, _ in points]
-        self.ttft_p99_s = [latency.ttft_p99_s for _, latency in points]
-        self.tpot_p99_s = [latency.tpot_p99_s for _, latency in points]
+    def __init__(self, points: list[tuple[float, float, float]]) -> None:
+        self.capacity_rps = [rate for rate, _, _ in points]
+        self.ttft_p99_s = [ttft_s for _, ttft_s, _ in points]
+        self.tpot_p99_s = [tpot_s for _, _, tpot_s in points]
 
 
-def _draws(question: Question, engine: Engine, chosen: Candidate, replica: Replica) -> _Draws:
-    """Simulate the replica with step times drawn from the calibration's intervals."""
-    knobs, rate_rps, planned = chosen.knobs, chosen.capacity_rps, chosen.latency
-    assert knobs is not None and rate_rps is not None and planned is not None  # noqa: PT018 - narrowed by details_of
-    targets, demand = question.scenario.targets, question.demand
+def _draws(question: Question, engine: Engine, chosen: Candidate) -> _Draws:
+    """Simulate the replica with step times drawn from the calibration's intervals.
+
+    Draws are compared with the calibration's own figures on the smaller sample; the ratios apply to the plan's.
+    """
+    small = coarse(question)
+    knobs, planned, targets, demand = chosen.knobs, chosen.latency, question.scenario.targets, small.demand
+    replica = replica_of(engine, demand)
+    base = measure(small, engine, knobs) if knobs else None
+    if knobs is None or planned is None or base is None or base.rate_rps is None or chosen.capacity_rps is None:
+        return _Draws([])
+    base_rps, base_latency, capacity_rps = base.rate_rps, latency_at(demand, replica, knobs, planned.rate_rps), chosen.capacity_rps
     seed = question.scenario.seed
     draws = zip(draw_records(engine.record, DRAWS, seed), draw_scales(engine.record, DRAWS, seed), strict=True)
 
-    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float, Latency]:
+    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float, float, float]:
         record, factor = draw
         coefficients = scaled(coefficients_for(engine.deployment, record), factor)
         drawn = replica._replace(coefficients=coefficients, request_s=record.host.request_s.value)
-        capacity_rps = capacity_near(demand, drawn, knobs, targets, rate_rps)
-        return capacity_rps, latency_at(demand, drawn, knobs, planned.rate_rps)
+        ratio = capacity_near(demand, drawn, knobs, targets, base_rps) / base_rps
+        latency = latency_at(demand, drawn, knobs, planned.rate_rps)
+        ttft_s = planned.ttft_p99_s * latency.ttft_p99_s / base_latency.ttft_p99_s
+        tpot_s = planned.tpot_p99_s * (latency.tpot_p99_s / base_latency.tpot_p99_s if base_latency.tpot_p99_s else 1.0)
+        return capacity_rps * ratio, ttft_s, tpot_s
 
     return _Draws(in_parallel(one, draws))
 
@@ -175,6 +185,8 @@ def _usd_interval(layout: Layout, chosen: Candidate, replicas: list[int]) -> Int
 
 
 def _count_interval(counts: list[int], likely: int) -> Interval:
+    if not counts:
+        return Interval(float(likely), float(likely), float(likely))
     low, high = (float(np.quantile(counts, q, method="nearest")) for q in (0.1, 0.9))
     return Interval(min(low, likely), float(likely), max(high, likely))
 

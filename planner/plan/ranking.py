@@ -1,18 +1,17 @@
 """Decides which candidates are worth a simulation, and puts them in order."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from planner.calibration.records import CalibrationRecord
 from planner.fleet import replicas_for
 from planner.plan.candidates import Layout, cheapest_placement
-from planner.plan.capacity import COARSE_REQUESTS, Demand
 from planner.plan.results import Candidate, Rejection
 from planner.plan.search import (
     Engine,
     Question,
     answer,
+    coarse,
     default_knobs,
     improve,
     in_parallel,
@@ -53,7 +52,7 @@ def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, 
 
     The mean-field model rules out what can't meet the targets and bounds the cost of the rest from below. Each GPU's layouts are
     then simulated in the order of that bound until none left can be cheaper; the few cheapest of all are simulated again on the
-    full sample with a search over the token budget.
+    larger sample, with the best token budget found on the smaller.
     """
     found: dict[int, Candidate] = {}
     by_gpu: dict[str, list[_Open]] = {}
@@ -68,15 +67,15 @@ def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, 
         else:
             floor = _cost_floor(question, layout, screened.saturated_rps)
             by_gpu.setdefault(layout.gpu.id, []).append(_Open(floor, i, engine))
-    coarse = replace(question, demand=Demand(question.demand.key, COARSE_REQUESTS, question.demand.seed))
-    for answers in in_parallel(lambda group: _best_of_gpu(coarse, ways, group), by_gpu.values()):
+    small = coarse(question)
+    for answers in in_parallel(lambda group: _best_of_gpu(small, ways, group), by_gpu.values()):
         found.update(answers)
     engines = {entry.place: entry.engine for group in by_gpu.values() for entry in group}
     leaders = [i for i in sorted(found, key=lambda i: rank(found[i]))[:_SEARCHED] if found[i].feasible]
 
     def refined(i: int) -> Candidate:
         default = default_knobs(question.scenario, engines[i].deployment)
-        return answer(question, ways[i], engines[i], improve(question, engines[i], default))
+        return answer(question, ways[i], engines[i], improve(small, engines[i], default))
 
     found.update(zip(leaders, in_parallel(refined, leaders), strict=True))
     return [found[i] for i in range(len(ways))]

@@ -14,7 +14,7 @@ from planner.fleet import replicas_for
 from planner.memory import MemoryBudget, memory_budget
 from planner.models import ModelSpec, Quantization
 from planner.plan.candidates import Layout, cheapest_placement, deployment_for
-from planner.plan.capacity import ANSWER_REQUESTS, Capacity, Demand, Replica, capacity_of, latency_at
+from planner.plan.capacity import ANSWER_REQUESTS, COARSE_REQUESTS, Capacity, Demand, Replica, capacity_of, latency_at
 from planner.plan.results import Candidate, KnobCell, Knobs, PlannedLoad, Reason, Rejection
 from planner.plan.screen import Screen, screen_of
 from planner.pricing import TokenVolume, fleet_cost
@@ -54,6 +54,11 @@ class Engine:
     record: CalibrationRecord
     coefficients: StepCoefficients
     memory: MemoryBudget
+
+
+def coarse(question: Question) -> Question:
+    """Return the question on the smaller sample, on which settings and candidates are compared before the best is measured."""
+    return replace(question, demand=replace(question.demand, count=COARSE_REQUESTS))
 
 
 def in_parallel(function: Callable[[_Item], _Out], items: Iterable[_Item]) -> list[_Out]:
