@@ -139,11 +139,16 @@ def _one_by_one(k: State) -> None:
     slot = k.g[n.FIRST]
     while slot != n.NONE and k.g[n.BUDGET] > 0:
         tokens = _wanted_tokens(k, slot)
+        passed_over = 0
         if tokens > 0:
-            if not _make_room(k, slot, tokens):
+            passed_over = _make_room(k, slot, tokens)
+            if passed_over == n.NONE:
                 break
             _give_tokens(k, slot, tokens)
         slot = k.slots[slot, n.NEXT]
+        while passed_over > 0 and slot != n.NONE:
+            slot = k.slots[slot, n.NEXT]
+            passed_over -= 1
     _count_chunks(k)
     _leave_out_others(k)
 
@@ -160,18 +165,35 @@ def _wanted_tokens(k: State, slot: int) -> int:
 
 
 @part
-def _make_room(k: State, slot: int, tokens: int) -> bool:
-    """Preempt until the blocks for `tokens` are free; False when the sequence itself had to go."""
+def _make_room(k: State, slot: int, tokens: int) -> int:
+    """Preempt until the blocks for `tokens` are free; NONE when the sequence itself had to go.
+
+    Otherwise return how many sequences after it the engine passes over: it walks its list by position, and a victim that stood
+    earlier in the list without tokens in this step (its last one is in flight) moves all later ones up unnoticed.
+    """
+    passed_over = 0
     if k.slots[slot, n.PHASE] == n.DECODE:
         needed = int((k.slots[slot, n.BASE] + k.g[n.STEP]) % k.g[n.BLOCK_SIZE] == 0)
     else:
         needed = blocks_for(k.g, k.slots[slot, n.COMPUTED] + tokens) - k.slots[slot, n.BLOCKS]
     while needed > k.g[n.FREE]:
         victim = _victim(k)
+        given = k.slots[victim, n.CHUNK] > 0 or k.slots[victim, n.TAKEN] == k.g[n.STEP]
+        passed_over += int(not given and _stands_before(k, victim, slot))
         preempt(k, victim)
         if victim == slot:
-            return False
-    return True
+            return n.NONE
+    return passed_over
+
+
+@part
+def _stands_before(k: State, one: int, other: int) -> bool:
+    """Say whether one slot stands before another in the running list."""
+    slot = k.slots[one, n.NEXT]
+    while slot not in (n.NONE, other):
+        slot = k.slots[slot, n.NEXT]
+    found: bool = slot == other
+    return found
 
 
 @part

@@ -1,0 +1,165 @@
+"""Measures the simulator itself: requests and steps a second, memory, time to compile, and how much faster than a plain loop."""
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from planner.calibration.records import record_for
+from planner.deployment import Deployment, Parallelism
+from planner.engines import engine_defaults
+from planner.errors import InputError
+from planner.hardware import load_gpu
+from planner.memory import memory_budget
+from planner.models import QUANTIZATIONS, load_model
+from planner.simulator.inputs import RequestTable
+from planner.simulator.limits import EngineLimits
+from planner.simulator.metrics import summarise
+from planner.simulator.plain_loop import Sequence as PlainSequence
+from planner.simulator.plain_run import run_plain, step_time_of
+from planner.simulator.result import SimulationResult
+from planner.simulator.run import simulate, warm_up
+from planner.step_coefficients import coefficients_for
+from planner.step_model import StepCoefficients
+
+GPU_ID = "a100-80g-sxm"
+MODEL_ID = "llama-3.1-8b-instruct"
+ENGINE_VERSION = "0.33.0"
+COLUMNS = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
+_REPEATS = 5
+_PLAIN_REQUESTS = 2000
+_KIB = 1024
+_MIB = 1024**2
+
+
+class BenchEngine(NamedTuple):
+    """The engine that is simulated: an 8B model on one A100, at most 128 sequences and 512 tokens a step, blocks of 16 tokens."""
+
+    limits: EngineLimits
+    coefficients: StepCoefficients
+
+
+def bench_engine() -> BenchEngine:
+    """Return the engine of the benchmark, with its KV cache and step times as the planner computes them."""
+    gpu = load_gpu(GPU_ID)
+    config = engine_defaults("vllm", ENGINE_VERSION, gpu, tp=1).replace(
+        max_num_seqs=128, max_num_batched_tokens=512, max_model_len=8192
+    )
+    deployment = Deployment(gpu, load_model(MODEL_ID), QUANTIZATIONS["bf16"], "bf16", Parallelism(), config)
+    limits = EngineLimits(
+        max_num_seqs=128,
+        max_num_batched_tokens=512,
+        block_size=16,
+        num_blocks=memory_budget(deployment).one_group_blocks(8192),
+        max_model_len=8192,
+        async_scheduling=config.async_scheduling,
+    )
+    return BenchEngine(limits, coefficients_for(deployment, record_for(gpu, "vllm", ENGINE_VERSION)))
+
+
+def read_workload(path: Path) -> RequestTable:
+    """Read requests from CSV with the columns arrived_at [s], num_prefill_tokens and num_decode_tokens [token]."""
+    try:
+        frame = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise InputError("workload", str(path), f"must be a CSV file: {error}", "Give a file with a header line") from error
+    missing = [column for column in COLUMNS if column not in frame.columns]
+    if missing:
+        raise InputError("workload", str(path), f"must have the columns {', '.join(COLUMNS)}", f"Add {', '.join(missing)}")
+    return RequestTable(
+        _numbers(frame, "arrived_at"), _numbers(frame, COLUMNS[1]).astype(np.int64), _numbers(frame, COLUMNS[2]).astype(np.int64)
+    )
+
+
+def _numbers(frame: pd.DataFrame, column: str) -> npt.NDArray[np.float64]:
+    numbers = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=np.float64)
+    wrong = ~np.isfinite(numbers)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(f"{column}[{row}]", frame[column].iloc[row], "must be a number", "Correct or drop the row")
+    return numbers
+
+
+def bench_simulator(workload: Path, engine: BenchEngine | None = None) -> dict[str, object]:
+    """Simulate a workload with all metrics and return what it took, JSON-ready.
+
+    requests_per_s and steps_per_s count the best of five runs, from the request arrays to the summary, in one thread. The plain
+    loop runs over the first 2,000 requests, and its ratio is taken against the simulator on the same requests.
+    """
+    started = time.perf_counter()
+    warm_up(lambda _line: None)
+    compile_s = time.perf_counter() - started
+    engine = engine or bench_engine()
+    requests = read_workload(workload)
+    took_s, result = _best(requests, engine)
+    first = slice(_PLAIN_REQUESTS)
+    part = RequestTable(requests.arrival_s[first], requests.prompt_tokens[first], requests.output_tokens[first])
+    part_s, _ = _best(part, engine)
+    plain_s = _plain(part, engine)
+    summary = summarise(result)
+    return {
+        "requests": len(requests),
+        "rejected": int(result.rejected.sum()),
+        "steps": result.totals.steps,
+        "simulated_s": result.totals.makespan_s,
+        "verdict": result.verdict,
+        "ttft_p99_s": summary.ttft.percentiles[99.0].value,
+        "tpot_p99_s": summary.tpot.percentiles[99.0].value,
+        "preemptions": result.totals.preemptions,
+        "seconds": took_s,
+        "requests_per_s": len(requests) / took_s,
+        "steps_per_s": result.totals.steps / took_s,
+        "compile_s": compile_s,
+        "peak_rss_mb": _peak_rss_bytes() / _MIB,
+        "plain_requests": len(part),
+        "plain_requests_per_s": len(part) / plain_s,
+        "times_faster_than_plain": plain_s / part_s,
+        "engine": engine.limits._asdict(),
+        "gpu": GPU_ID,
+        "model": MODEL_ID,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the benchmark as JSON; return 2 on wrong input."""
+    parser = argparse.ArgumentParser(description="Measure the simulator.")
+    parser.add_argument("--workload", type=Path, required=True, help=f"CSV with the columns {', '.join(COLUMNS)}")
+    try:
+        report = bench_simulator(parser.parse_args(argv).workload)
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+def _best(requests: RequestTable, engine: BenchEngine) -> tuple[float, SimulationResult]:
+    best_s = float("inf")
+    for _ in range(_REPEATS):
+        started = time.perf_counter()
+        result = simulate(requests, engine.limits, engine.coefficients)
+        summarise(result)
+        best_s = min(best_s, time.perf_counter() - started)
+    return best_s, result
+
+
+def _plain(requests: RequestTable, engine: BenchEngine) -> float:
+    rows = zip(requests.arrival_s.tolist(), requests.prompt_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
+    sequences = [PlainSequence(index, *row) for index, row in enumerate(rows)]
+    started = time.perf_counter()
+    run_plain(sequences, engine.limits, step_time_of(engine.coefficients))
+    return time.perf_counter() - started
+
+
+def _peak_rss_bytes() -> int:
+    """Return the most memory that this process has held [B]; Linux counts KiB, macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * _KIB
