@@ -42,7 +42,7 @@ def plan(scenario: Scenario) -> Plan:
         nearest=outcome.nearest,
         details=details,
         changes=changes_of(outcome, _alternatives(question, chosen) if chosen else ()),
-        warnings=warnings_of(outcome, _length_warnings(question, lengths)),
+        warnings=warnings_of(outcome, _workload_warnings(question, workload, lengths)),
         summary=summary_of(outcome),
     )
 
@@ -102,12 +102,18 @@ def _alternatives(question: Question, chosen: Candidate) -> list[tuple[str, dict
     return [("FP8 weights and KV cache", patch, best)] if best.feasible else []
 
 
-def _length_warnings(question: Question, lengths: LengthStats) -> list[str]:
+def _workload_warnings(question: Question, workload: Workload, lengths: LengthStats) -> list[str]:
     warnings = []
     maximum = question.model.max_positions
     if maximum is not None and question.demand.longest_tokens > maximum:
         longest = f"{question.demand.longest_tokens:,}"
         warnings.append(f"The longest requests ({longest} tokens) exceed the model's {maximum:,}: the engine refuses them.")
+    if workload.prefix_hits is not None:
+        hit = max(workload.prefix_hits.hit_rate)
+        warnings.append(
+            f"Prefix caching is not counted: up to {hit:.0%} of this workload's prompt tokens repeat earlier ones, "
+            "so that prefill may cost less than planned."
+        )
     if lengths.method != "exact":
         warnings.append(f"Lengths are {lengths.method}, not rows of your own traffic: upload a trace to plan on it.")
     return warnings
