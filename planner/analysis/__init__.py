@@ -1,1 +1,1 @@
-"""The planner's questions, one module each, as pure functions."""
+"""The planner's questions, one module each: pure functions whose results explain themselves."""

@@ -1,0 +1,101 @@
+"""Steps that the questions are made of: decode of equal sequences, a chunk of prefill beside them, a prompt on its own."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.step_model import Number, StepCoefficients, StepShape, step_s
+
+
+class Decoders(NamedTuple):
+    """Sequences that decode together.
+
+    sequences : how many [seq]; context_tokens : mean tokens that each has in the KV cache [token]
+    """
+
+    sequences: float
+    context_tokens: float
+
+
+NO_DECODERS = Decoders(0.0, 0.0)
+
+
+class Chunk(NamedTuple):
+    """A chunk of one prompt.
+
+    new_tokens : tokens that it computes [token]; past_tokens : of the same prompt in the KV cache already [token]
+    ends_prompt : it is the last one, so that it samples the first output token
+    """
+
+    new_tokens: float
+    past_tokens: float = 0.0
+    ends_prompt: bool = False
+
+
+def decode_step_s(sequences: Number, context_tokens: Number, c: StepCoefficients) -> Number:
+    """Return the time of a step that decodes equal sequences [s].
+
+    sequences : how many [seq]; context_tokens : tokens that each has in the KV cache [token]
+    """
+    return step_s(_decode_shape(sequences, context_tokens, c), c)
+
+
+def mixed_step_s(decoders: Decoders, chunk: Chunk, c: StepCoefficients) -> float:
+    """Return the time of a step that decodes and computes one chunk of a prompt [s]."""
+    base = _decode_shape(decoders.sequences, decoders.context_tokens, c)
+    shape = base._replace(
+        scheduled_tokens=base.scheduled_tokens + chunk.new_tokens,
+        sampled_tokens=base.sampled_tokens + float(chunk.ends_prompt),
+        sequences=base.sequences + 1.0,
+        prefill_pairs=causal_pairs(chunk.past_tokens, chunk.new_tokens),
+        prefill_window_pairs=window_pairs(chunk.past_tokens, chunk.new_tokens, c.window_tokens) if c.window_tokens else 0.0,
+        prefill_context_tokens=chunk.past_tokens,
+    )
+    return float(step_s(shape, c))
+
+
+def prefill_s(prompt_tokens: float, c: StepCoefficients, cached_tokens: float = 0.0) -> float:
+    """Return the time of a prompt's prefill in a step of its own [s].
+
+    prompt_tokens : the whole prompt [token]; cached_tokens : of them in the prefix cache, below the prompt [token]
+    """
+    require_tokens("prompt_tokens", prompt_tokens)
+    if not 0.0 <= cached_tokens < prompt_tokens:
+        raise InputError("cached_tokens", cached_tokens, "must be at least 0 and below the prompt", "The last token is computed")
+    return mixed_step_s(NO_DECODERS, Chunk(prompt_tokens - cached_tokens, cached_tokens, ends_prompt=True), c)
+
+
+def causal_pairs(past_tokens: float, new_tokens: float) -> float:
+    """Return the query-key pairs of a causal chunk, q·(p + q/2) for q new tokens on p cached ones [token²]."""
+    return new_tokens * (past_tokens + new_tokens / 2.0)
+
+
+def window_pairs(past_tokens: float, new_tokens: float, window_tokens: float) -> float:
+    """Return the pairs of a causal chunk where a query sees at most `window_tokens` [token²]."""
+    below = min(max(window_tokens - past_tokens, 0.0), new_tokens)
+    return causal_pairs(past_tokens, below) + (new_tokens - below) * window_tokens
+
+
+def require_tokens(field: str, tokens: float, least: float = 1.0) -> None:
+    """Raise InputError unless a token count is finite and at least `least`."""
+    if not (np.isfinite(tokens) and tokens >= least):
+        raise InputError(field, tokens, f"must be finite and at least {least:g}", "Give a number of tokens")
+
+
+def require_positive(field: str, value: float, unit: str) -> None:
+    """Raise InputError unless a figure is finite and above 0; unit : for the remedy."""
+    if not (np.isfinite(value) and value > 0.0):
+        raise InputError(field, value, "must be finite and above 0", f"Give it in {unit}")
+
+
+def _decode_shape(sequences: Number, context_tokens: Number, c: StepCoefficients) -> StepShape:
+    window = np.minimum(context_tokens, c.window_tokens) if c.window_tokens else 0.0
+    return StepShape(
+        scheduled_tokens=sequences,
+        sampled_tokens=sequences,
+        sequences=sequences,
+        decode_sequences=sequences,
+        decode_context_tokens=sequences * context_tokens,
+        decode_window_tokens=sequences * window,
+    )
