@@ -205,7 +205,7 @@ def _questions(arguments: argparse.Namespace) -> None:
         print(_json(answers))
         return
     for question, figures in answers.items():
-        print(question, *(f"{name}={value:.6g}" for name, value in figures.items()))
+        print(question, *(f"{name}={'none' if value is None else format(value, '.6g')}" for name, value in figures.items()))
 
 
 def _memory_check(arguments: argparse.Namespace) -> None:

@@ -75,6 +75,11 @@ def test_verification_pays_for_every_draft() -> None:
     assert float(verify_step_s(100.0, 1000.0, 0, C)) == pytest.approx(float(decode_step_s(100.0, 1000.0, C)))
 
 
+def test_draft_rows_are_not_prefill() -> None:
+    # A dearer KV read in steps with prefill chunks must not apply to verification.
+    assert float(verify_step_s(8.0, 1000.0, 4, C._replace(mix_factor=3.0))) == float(verify_step_s(8.0, 1000.0, 4, C))
+
+
 def test_speculation_loses_past_its_break_even() -> None:
     draft = Draft(4, 0.7)
     found = speculation(500.0, draft, C)
