@@ -171,13 +171,15 @@ def _end_outputs(k: State, step: int) -> None:
 
 @hot
 def _take_in(k: State, step: int) -> None:
-    """Take in a step's tokens: sequences that ended give back slot and blocks."""
+    """Take in a step's tokens: sequences that ended give back slot and blocks, the oldest first."""
     place = step & (k.ring.shape[1] - 1)
     slot = k.ring[n.ENDING, place]
     k.ring[n.ENDING, place] = n.NONE
     k.g[n.GHOSTS] = 0
+    while slot != n.NONE and k.slots[slot, n.RING_NEXT] != n.NONE:
+        slot = k.slots[slot, n.RING_NEXT]
     while slot != n.NONE:
-        following = k.slots[slot, n.RING_NEXT]
+        younger = k.slots[slot, n.RING_PREVIOUS]
         computed = k.slots[slot, n.BASE] + step + 1
         held_tokens = computed
         if k.slots[slot, n.PHASE] == n.DECODE:
@@ -186,7 +188,7 @@ def _take_in(k: State, step: int) -> None:
         give_back(k, slot, blocks_for(k.g, held_tokens), computed, 0)
         remove_running(k, slot)
         k.g[n.DONE] += 1
-        slot = following
+        slot = younger
 
 
 @hot

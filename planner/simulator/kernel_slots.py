@@ -10,6 +10,8 @@ from planner.simulator.layout import Ints, State
 def append_running(k: State, slot: int) -> None:
     """Put a slot at the end of the running list."""
     last = k.g[n.LAST]
+    k.g[n.ADMISSIONS] += 1
+    k.slots[slot, n.ORDER] = k.g[n.ADMISSIONS]
     k.slots[slot, n.NEXT] = n.NONE
     k.slots[slot, n.PREVIOUS] = last
     if last == n.NONE:
@@ -46,14 +48,21 @@ def _ring_place(ring: Ints, step: int) -> int:
 
 @hot
 def link_ending(k: State, slot: int) -> None:
-    """Note the step that brings a sequence's last token."""
+    """Note the step that brings a sequence's last token; the youngest of those that end together stands first."""
     place = _ring_place(k.ring, k.slots[slot, n.LAST_STEP])
-    other = k.ring[n.ENDING, place]
-    k.slots[slot, n.RING_NEXT] = other
-    k.slots[slot, n.RING_PREVIOUS] = n.NONE
-    if other != n.NONE:
-        k.slots[other, n.RING_PREVIOUS] = slot
-    k.ring[n.ENDING, place] = slot
+    before = n.NONE
+    after = k.ring[n.ENDING, place]
+    while after != n.NONE and k.slots[after, n.ORDER] > k.slots[slot, n.ORDER]:
+        before = after
+        after = k.slots[after, n.RING_NEXT]
+    k.slots[slot, n.RING_PREVIOUS] = before
+    k.slots[slot, n.RING_NEXT] = after
+    if after != n.NONE:
+        k.slots[after, n.RING_PREVIOUS] = slot
+    if before != n.NONE:
+        k.slots[before, n.RING_NEXT] = slot
+    else:
+        k.ring[n.ENDING, place] = slot
 
 
 @hot

@@ -32,7 +32,8 @@ SKIPPED = 13  # last step that left this sequence out while it decoded
 TAKEN = 14  # last step that gave a decoding sequence its token, where steps are taken one by one
 BUCKET_NEXT = 15  # others that need a new block in the same steps
 BUCKET_PREVIOUS = 16
-SLOT_COLUMNS = 17
+ORDER = 17  # rises with each admission: the order of the running list
+SLOT_COLUMNS = 18
 
 PREFILL = 0
 DECODE = 1
@@ -86,29 +87,30 @@ CHUNK_TOKENS = 40
 CHUNK_ROWS = 41
 CHUNK_CONTEXT = 42
 LATE_ROWS = 43
+ADMISSIONS = 44  # number of the latest
 # totals
-PREEMPTIONS = 44
-RECOMPUTED = 45
-WASTED = 46
-COMPUTED_TOTAL = 47
-TOKENS_OUT = 48
-HIT_TOKENS = 49
-QUERY_TOKENS = 50
-MAX_USED = 51
-MAX_RUNNING = 52
+PREEMPTIONS = 45
+RECOMPUTED = 46
+WASTED = 47
+COMPUTED_TOTAL = 48
+TOKENS_OUT = 49
+HIT_TOKENS = 50
+QUERY_TOKENS = 51
+MAX_USED = 52
+MAX_RUNNING = 53
 # prefix cache
-PLAIN = 53
-FRESH = 54
-IDLE_FIRST = 55
-IDLE_LAST = 56
+PLAIN = 54
+FRESH = 55
+IDLE_FIRST = 56
+IDLE_LAST = 57
 # step log
-LOG_ROWS = 57
-LOG_STEPS = 58
-LOG_FULL = 59
-BINS_USED = 60
-GAP_BIN = 61
-DRAINED = 62  # last step decided with none in flight
-G_SIZE = 63
+LOG_ROWS = 58
+LOG_STEPS = 59
+LOG_FULL = 60
+BINS_USED = 61
+GAP_BIN = 62
+DRAINED = 63  # last step decided with none in flight
+G_SIZE = 64
 
 # Elements of `f`, the real numbers of the loop
 NOW = 0

@@ -218,29 +218,40 @@ def _distribution(values: Floats, options: MeasureOptions) -> Distribution:
     if count == 0:
         nothing = Estimate(float("nan"))
         return Distribution(0, nothing, dict.fromkeys(options.percentiles, nothing))
-    ordered = np.sort(known)
     batches = _batches(known, options.batches, least=10)
     mean = _with_interval(float(known.mean()), batches.mean(axis=1) if batches is not None else None)
-    percentiles = {q: _percentile(known, ordered, q, options.batches) for q in options.percentiles}
-    return Distribution(count, mean, percentiles)
+    return Distribution(count, mean, _percentiles(known, options))
 
 
-def _percentile(known: Floats, ordered: Floats, percentile: float, most_batches: int) -> Estimate:
-    """Return a percentile, exact over all values, with an interval from the same percentile of consecutive batches."""
-    value = float(_interpolate(ordered[None, :], percentile)[0])
-    least = max(10, int(np.ceil(200.0 / (100.0 - percentile))))
-    batches = _batches(known, most_batches, least)
-    if batches is None:
-        return Estimate(value)
-    return _with_interval(value, _interpolate(np.sort(batches, axis=1), percentile))
+def _percentiles(known: Floats, options: MeasureOptions) -> dict[float, Estimate]:
+    """Return percentiles, exact over all values, with intervals from the same percentiles of consecutive batches."""
+    exact = _interpolated(known[None, :], options.percentiles)
+    estimates = {q: Estimate(float(exact[q][0])) for q in options.percentiles}
+    by_batches: dict[int, list[float]] = {}
+    for q in options.percentiles:
+        least = max(10, int(np.ceil(200.0 / (100.0 - q))))
+        by_batches.setdefault(min(options.batches, len(known) // least), []).append(q)
+    for count, percentiles in by_batches.items():
+        batches = _batches(known, count, least=1)
+        if batches is not None:
+            samples = _interpolated(batches, tuple(percentiles))
+            estimates |= {q: _with_interval(estimates[q].value, samples[q]) for q in percentiles}
+    return estimates
 
 
-def _interpolate(ordered: Floats, percentile: float) -> Floats:
-    """Return the percentile of each sorted row, linear between neighbours, as numpy.percentile does."""
-    place = (ordered.shape[1] - 1) * percentile / 100.0
-    below = int(place)
-    above = min(below + 1, ordered.shape[1] - 1)
-    found: Floats = ordered[:, below] + (ordered[:, above] - ordered[:, below]) * (place - below)
+def _interpolated(rows: Floats, percentiles: tuple[float, ...]) -> dict[float, Floats]:
+    """Return the percentiles of each row, linear between neighbours, as numpy.percentile does."""
+    last = rows.shape[1] - 1
+    places = {q: last * q / 100.0 for q in percentiles}
+    wanted = sorted({min(int(place) + step, last) for place in places.values() for step in (0, 1)})
+    if not wanted:
+        return {}
+    parted = np.partition(rows, wanted, axis=1)
+    found = {}
+    for q, place in places.items():
+        below = int(place)
+        low, high = parted[:, below], parted[:, min(below + 1, last)]
+        found[q] = low + (high - low) * (place - below)
     return found
 
 
