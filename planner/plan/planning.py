@@ -11,7 +11,7 @@ from planner.plan.explain import Outcome, changes_of, nearest_feasible, summary_
 from planner.plan.load import planned_load
 from planner.plan.ranking import evaluated, rank, records_of
 from planner.plan.results import Candidate, Details, Plan
-from planner.plan.search import Engine, Question, answer, best_cell, coarse, default_knobs, knob_map, start, with_knobs
+from planner.plan.search import Engine, Question, answer, best_cell, default_knobs, knob_map, start, with_knobs
 from planner.pricing import TokenVolume
 from planner.scenario import Scenario
 from planner.workloads import LengthStats, Workload, load_workload
@@ -75,7 +75,7 @@ def _search(question: Question) -> tuple[tuple[Candidate, ...], Candidate | None
     engine = start(question, ways[best], records[ways[best].gpu.id])
     if not isinstance(engine, Engine):
         raise TypeError("a feasible candidate has started")
-    cells = knob_map(coarse(question), engine)
+    cells = knob_map(question, engine)
     cell = best_cell(cells, default_knobs(question.scenario, engine.deployment))
     if cell is not None:
         candidates[best] = answer(question, ways[best], engine, cell.knobs, final=True)
