@@ -18,47 +18,11 @@ from planner.queueing import (
     mean_field,
     mg1_wait_s,
 )
-from planner.step_model import StepCoefficients, StepShape, step_s
+from planner.step_model import StepShape, step_s
+from tests.queueing.streams import ANSWER_ROWS, CHAT_ROWS, CODE_ROWS, H100
 
-# Llama-3.1-8B in BF16 on one H100 SXM, with the efficiencies that the step model's evidence gives for it.
-H100 = StepCoefficients(
-    layers_s=32 * 54e-6,
-    dense_weights_s=2 * 6_979_588_096 / (3.35e12 * 0.92),
-    expert_weights_s=0.0,
-    expert_miss_ratio=1.0,
-    linear_s_per_token=2 * 6_979_588_096 / (989e12 * 0.78),
-    head_weights_s=2 * 525_336_576 / (3.35e12 * 0.92),
-    head_s_per_token=2 * 525_336_576 / (989e12 * 0.78),
-    decode_s_per_context_token=131_072 / (3.35e12 * 0.92),
-    decode_s_per_window_token=0.0,
-    decode_s_per_sequence=0.0,
-    prefill_s_per_pair=4 * 4096 * 32 / (989e12 * 0.78),
-    prefill_s_per_window_pair=0.0,
-    activation_s_per_token=0.0,
-    all_reduce_s=0.0,
-    all_reduce_s_per_token=0.0,
-    host_s=1e-3,
-    host_s_per_sequence=1e-5,
-    mix_factor=1.0,
-    inverse_p=0.5,
-    window_tokens=0.0,
-    host_overlap=1.0,
-)
 LIMITS = ReplicaLimits(256, 8192, 411_525.0)
-
-
-def lengths(prompt_mean: float, prompt_cv: float, output_mean: float, output_cv: float) -> Traffic:
-    rng = np.random.default_rng(3)
-
-    def side(mean: float, cv: float) -> np.ndarray:
-        return np.maximum(np.rint(rng.gamma(1 / cv**2, mean * cv**2, 30_000)), 1)
-
-    return Traffic.from_rows(side(prompt_mean, prompt_cv), side(output_mean, output_cv))
-
-
-CHAT = lengths(1155, 0.96, 211, 0.77)
-CODE = lengths(2048, 0.96, 28, 2.1)
-ANSWERS = lengths(400, 1.2, 2000, 1.0)
+CHAT, CODE, ANSWERS = (Traffic.from_rows(*pairs) for pairs in (CHAT_ROWS, CODE_ROWS, ANSWER_ROWS))
 STREAMS = {"chat": CHAT, "code": CODE, "answers": ANSWERS}
 
 # TTFT mean and p99, TPOT mean and p99 [s] from this project's simulator, 2026-11-30: the 30,000 pairs above in order, Poisson
