@@ -6,7 +6,6 @@ so the folder of the cache carries a digest of all of them; a changed line makes
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from numba.extending import register_jitable
 from planner import step_model
 
 numba_config: Any = config
+njit: Any = numba.njit
 F = TypeVar("F", bound=Callable[..., object])
 
 _PACKAGE_DIR = Path(__file__).resolve().parent
@@ -44,8 +44,12 @@ for _formula in _FORMULAS:
     register_jitable(_formula)
 
 
-def cache_dir() -> Path:
-    """Return the folder for this version's machine code: NUMBA_CACHE_DIR, the package's own, or one in the temporary folder."""
+def cache_dir() -> Path | None:
+    """Return the folder for this version's machine code; None where none can be written.
+
+    In NUMBA_CACHE_DIR if that is set, else beside the package, else in the user's cache. Never a folder that others can write to:
+    the files are code.
+    """
     digest = hashlib.sha256(numba.__version__.encode())
     for source in _SOURCES:
         digest.update(source.read_bytes())
@@ -53,35 +57,46 @@ def cache_dir() -> Path:
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen) / name
-    own = _PACKAGE_DIR / "__pycache__"
-    if os.access(own if own.exists() else _PACKAGE_DIR, os.W_OK):
-        return own / name
-    return Path(tempfile.gettempdir()) / f"headroom-{os.getuid() if hasattr(os, 'getuid') else 'user'}" / name
+    for folder in (_PACKAGE_DIR / "__pycache__", Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headroom"):
+        try:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder / name, os.W_OK):
+            return folder / name
+    return None
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
-"""Options of all compiled parts. Without `_nrt` each access to an array would count references, at twenty times the cost; the loop
-allocates nothing, so there is nothing to count."""
+def is_compiled() -> bool:
+    """Say whether this version's machine code lies on disk."""
+    folder = cache_dir()
+    return folder is not None and any(folder.rglob("*.nbc"))
+
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
+"""Options of all compiled functions. Without `_nrt` each access to an array would count references, at twenty times the cost; the
+loop allocates nothing, so there is nothing to count."""
 
 
 def part(function: F) -> F:
-    """Mark a function as part of the compiled loop; it is compiled with the entry that calls it."""
-    compiled: F = numba.njit(**_OPTIONS)(function)
+    """Mark a function as part of the compiled loop; it is compiled with the entry that calls it and can't be called from Python."""
+    compiled: F = njit(**_OPTIONS, no_cpython_wrapper=True)(function)
     return compiled
 
 
 def hot(function: F) -> F:
     """The same, copied into its caller: for what every step runs."""
-    compiled: F = numba.njit(**_OPTIONS, forceinline=True)(function)
+    compiled: F = njit(**_OPTIONS, no_cpython_wrapper=True, forceinline=True)(function)
     return compiled
 
 
 def entry(function: F) -> F:
     """Mark a function that Python calls: compiled once, kept on disk, and free of the interpreter's lock while it runs."""
+    folder = cache_dir()
     before = numba_config.CACHE_DIR
-    numba_config.CACHE_DIR = str(cache_dir())
+    numba_config.CACHE_DIR = "" if folder is None else str(folder)
     try:
-        compiled: F = numba.njit(**_OPTIONS, cache=True)(function)
+        compiled: F = njit(**_OPTIONS, cache=folder is not None)(function)
     finally:
         numba_config.CACHE_DIR = before
     return compiled

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from planner.errors import InputError
 from planner.simulator import layout as n
+from planner.simulator.compiled import is_compiled
 from planner.simulator.inputs import Intake, RequestArrays, RequestTable, take_in
 from planner.simulator.kernel import OUT_OF_STEPS, STUCK, run_kernel
 from planner.simulator.kernel_log import GAP_BINS_PER_OCTAVE, GAP_FIRST_OCTAVE
@@ -77,7 +78,7 @@ def simulate(
 
 def warm_up(say: Callable[[str], None]) -> None:
     """Compile the loop, or load it from disk, so that the first simulation doesn't wait; `say` gets a line before and after."""
-    say("Compiling the simulator: about a minute, once")
+    say("Loading the simulator" if is_compiled() else "Compiling the simulator: about half a minute, once")
     table = RequestTable(np.array([0.0]), np.array([8], np.int64), np.array([2], np.int64))
     one = StepCoefficients(**(dict.fromkeys(StepCoefficients._fields, 0.0) | {"layers_s": 1.0}))
     simulate(table, EngineLimits(max_num_seqs=1, max_num_batched_tokens=8, block_size=16, num_blocks=4), one)

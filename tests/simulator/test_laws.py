@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from planner.simulator import EngineLimits, RequestTable, SimulationOptions, simulate, summarise, values_s, warm_up
+from planner.simulator import EngineLimits, RequestTable, SimulationOptions, simulate, summarise, values_s
 from planner.simulator import layout as n
 from planner.simulator import state as state_module
 from planner.simulator.inputs import take_in
@@ -173,9 +173,3 @@ def test_stop_tokens_waste_a_row_only_under_asynchronous_scheduling() -> None:
     assert simulate(rows, WIDE._replace(async_scheduling=False), COSTS, eos).totals.wasted_rows == 0
     assert simulate(rows, WIDE, COSTS).totals.wasted_rows == 0
     assert simulate(rows, WIDE, COSTS, eos).totals.wasted_rows == len(rows)
-
-
-def test_warm_up_compiles_and_says_so() -> None:
-    said: list[str] = []
-    warm_up(said.append)
-    assert len(said) == 2
