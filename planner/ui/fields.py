@@ -158,7 +158,15 @@ FIELDS: tuple[Field, ...] = (
     Field("seed", "seed", "advanced", "Seed", _whole, _text, help="Same seed, same answer."),
 )  # fmt: skip
 BY_KEY = {field.key: field for field in FIELDS}
-_LOADERS_NAMES = {"model": "model", "gpu_id": "gpus", "hardware": "provider", "record": "calibration", "kv_dtype": "kv"}
+_LOADERS_NAMES = {
+    "model": "model",
+    "gpu": "gpus",
+    "gpu_id": "gpus",
+    "hardware": "provider",
+    "quantization": "quant",
+    "record": "calibration",
+    "kv_dtype": "kv",
+}
 """What the catalogues' loaders call a scenario's field in their complaints."""
 
 

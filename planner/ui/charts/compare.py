@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from planner.ui.charts.base import (
     Figure,
@@ -13,7 +14,6 @@ from planner.ui.charts.base import (
     log_ticks,
     name,
     number,
-    scale_for,
     target_rule,
     text,
     tooltip,
@@ -24,8 +24,10 @@ from planner.ui.colours import INK
 HEIGHT = 430
 MET, MISSED = "meets the targets", "misses"
 _LOG_DOLLARS_FROM = 20.0
-_ASSUMED_WIDTH_PX = 520.0
+_ASSUMED_WIDTH_PX = 450.0
 _BESIDE_RING = 1.5
+_ROOM = 1.12
+_LOG_ROOM = 1.25
 _PLACEMENT: dict[str, Spec] = {
     "right": {"align": "left", "dx": 11, "dy": 1},
     "left": {"align": "right", "dx": -11, "dy": 1},
@@ -51,18 +53,18 @@ def comparison(rows: Sequence[Row], title: str, target: tuple[float, str] | None
       as text fleet, cost, per_million, ttft, tpot, knobs
     target : TPOT in ms and how it is written; None for offline work
     """
-    dollars = [row["usd_per_day"] for row in rows]
-    x_scale, x_note = scale_for(row["tpot_p99_ms"] for row in rows)
-    y_scale, y_note = scale_for(dollars, log_from=_LOG_DOLLARS_FROM)
-    ticks = {"values": log_ticks(dollars)} if y_note else {}
+    frame = _frame_of(rows, target)
+    x_title, y_title = "p99 TPOT at the planned load (ms)", f"Fleet ($/day{', log scale' if frame.log else ''})"
+    ticks = {"values": log_ticks(frame.dollars)} if frame.log else {}
+    y_scale = {"type": "log" if frame.log else "linear", "domain": list(frame.dollars), "nice": False}
     place = {
-        "x": number("tpot_p99_ms", scale=x_scale, axis=axis(f"p99 TPOT at the planned load (ms{x_note})")),
-        "y": number("usd_per_day", scale=y_scale, axis=axis(f"Fleet ($/day{y_note})", format="$,.3~s", **ticks)),
+        "x": number("tpot_p99_ms", scale={"domain": list(frame.tpot_ms), "nice": False}, axis=axis(x_title)),
+        "y": number("usd_per_day", scale=y_scale, axis=axis(y_title, format="$,.3~s", **ticks)),
     }
     ring = {"type": "point", "shape": "circle", "size": 420, "strokeWidth": 2, "filled": False, "color": INK}
     layers = [] if target is None else target_rule(*target, axis_name="x")
     layers += [_points(rows, place), layer([row for row in rows if row["chosen"]], ring, **place)]
-    for row, where in _places(rows, log=bool(y_note)):
+    for row, where in _places(rows, frame):
         options = {**_PLACEMENT[where], "fontWeight": 700 if row["chosen"] else 400}
         if row["chosen"] and "dx" in options:
             options["dx"] = options["dx"] * _BESIDE_RING
@@ -84,19 +86,32 @@ def _points(rows: Sequence[Row], place: Spec) -> Spec:
     )
 
 
-def _places(rows: Sequence[Row], *, log: bool) -> list[tuple[Row, str]]:
+class _Frame(NamedTuple):
+    """What the axes span, so that labels can be placed: TPOT in ms, dollars a day, and whether dollars are logarithmic."""
+
+    tpot_ms: tuple[float, float]
+    dollars: tuple[float, float]
+    log: bool
+
+    def pixels(self, row: Row) -> tuple[float, float]:
+        """Return where a row's mark lies, from the top left of a plot of the assumed width."""
+        (low, high), usd = self.dollars, row["usd_per_day"]
+        share = math.log(usd / low) / math.log(high / low) if self.log else (usd - low) / (high - low)
+        return row["tpot_p99_ms"] / self.tpot_ms[1] * _ASSUMED_WIDTH_PX, HEIGHT * (1.0 - share)
+
+
+def _frame_of(rows: Sequence[Row], target: tuple[float, str] | None) -> _Frame:
+    """Return axes that hold every mark with room for its label; dollars turn logarithmic when they spread widely."""
+    dollars = [row["usd_per_day"] for row in rows]
+    slowest = max([row["tpot_p99_ms"] for row in rows] + ([target[0]] if target else []))
+    if max(dollars) / min(dollars) >= _LOG_DOLLARS_FROM:
+        return _Frame((0.0, slowest * _ROOM), (min(dollars) / _LOG_ROOM, max(dollars) * _LOG_ROOM), log=True)
+    return _Frame((0.0, slowest * _ROOM), (0.0, max(dollars) * _ROOM), log=False)
+
+
+def _places(rows: Sequence[Row], frame: _Frame) -> list[tuple[Row, str]]:
     """Return the named rows whose label fits, the chosen first, each with the side that it goes to."""
-    height_of = [math.log(row["usd_per_day"]) if log else row["usd_per_day"] for row in rows]
-    low, high = (min(height_of, default=0.0) if log else 0.0), max(height_of, default=1.0)
-    rightmost = max((row["tpot_p99_ms"] for row in rows), default=1.0)
-    points = [
-        (row["tpot_p99_ms"] / rightmost * _ASSUMED_WIDTH_PX, HEIGHT * (1.0 - (y - low) / ((high - low) or 1.0)))
-        for row, y in zip(rows, height_of, strict=True)
-    ]
-    named = sorted(
-        ((row, point) for row, point in zip(rows, points, strict=True) if row["named"]),
-        key=lambda pair: (not pair[0]["chosen"], pair[0]["usd_per_day"]),
-    )
-    spots = [Spot(x, y, row["label"]) for row, (x, y) in named]
-    found = placed(spots, points, _ASSUMED_WIDTH_PX, HEIGHT)
-    return [(row, where) for (row, _), where in zip(named, found, strict=True) if where is not None]
+    named = sorted((row for row in rows if row["named"]), key=lambda row: (not row["chosen"], row["usd_per_day"]))
+    spots = [Spot(*frame.pixels(row), row["label"]) for row in named]
+    found = placed(spots, [frame.pixels(row) for row in rows], _ASSUMED_WIDTH_PX, HEIGHT)
+    return [(row, where) for row, where in zip(named, found, strict=True) if where is not None]

@@ -87,7 +87,7 @@ def memory_bar(rows: Sequence[Row], title: str) -> Figure:
     legend = {
         "title": None,
         "orient": "bottom",
-        "columns": 3,
+        "columns": 2,
         "labelLimit": 220,
         "rowPadding": 4,
         "offset": 4,

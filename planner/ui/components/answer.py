@@ -11,6 +11,8 @@ from planner.ui.inputs import ScenarioState
 from planner.ui.views.answer import metrics
 from planner.ui.words import seconds, sentence, stop
 
+METRIC_PX = 150
+
 
 def notices() -> None:
     """Say what a link or a click asked for and didn't get."""
@@ -49,8 +51,9 @@ def answer(plan: Plan) -> None:
         st.markdown(f"#### {sentence(plan.summary)}")
     views = metrics(plan)
     if views:
-        for column, view in zip(st.columns(len(views)), views, strict=True):
-            with column.container(border=True, height="stretch", gap="xxsmall"):
+        grid = st.grid(len(views), min_column_width=METRIC_PX)
+        for view in views:
+            with grid.container(border=True, height="stretch", gap="xxsmall"):
                 st.metric(view.label, sentence(view.value), help=sentence(view.help))
                 st.caption(sentence(view.note))
     for warning in plan.warnings:

@@ -12,6 +12,7 @@ from planner.ui.words import sentence
 
 ColumnConfigs = dict[str, ColumnConfig | ButtonColumnResult | str | None]
 READABLE_PX = 820
+_SOURCE_TITLES = ("Figure", "Value", "Kind", "Confidence", "Read", "Source")
 
 
 def heading(text: str) -> None:
@@ -34,11 +35,24 @@ def source_table(rows: Sequence[SourceRow], alt: str) -> None:
     """Draw the origins of figures."""
     if not rows:
         return
-    frame = pd.DataFrame([(row.figure, row.kind, row.confidence, row.date, row.reference) for row in rows])
-    frame.columns = pd.Index(["Figure", "Kind", "Confidence", "Read", "Source"])
+    columns = {
+        "Figure": "figure",
+        "Value": "value",
+        "Kind": "kind",
+        "Confidence": "confidence",
+        "Read": "date",
+        "Source": "reference",
+    }
+    frame = pd.DataFrame([{title: getattr(row, name) for title, name in columns.items()} for row in rows])
+    if not any(row.value for row in rows):
+        frame = frame.drop(columns="Value")
     st.dataframe(
         frame,
         hide_index=True,
         alt=alt,
-        column_config={"Figure": st.column_config.TextColumn(width="medium"), "Source": st.column_config.TextColumn(width="large")},
+        column_config={
+            "Figure": st.column_config.TextColumn(width="medium"),
+            "Read": st.column_config.TextColumn(width=100),
+            "Source": st.column_config.TextColumn(width="large"),
+        },
     )

@@ -107,7 +107,7 @@ def gpu_facts(gpu: GpuProfile) -> tuple[SourceRow, ...]:
     for name in sorted(figure_names()):
         value = _figure_of(gpu, name)
         if value is not None:
-            rows.append(source_row(f"{name} {_with_unit(name, value)}", gpu.source_for(name)))
+            rows.append(source_row(name, _with_unit(name, value), gpu.source_for(name)))
     return tuple(rows)
 
 
@@ -149,7 +149,7 @@ def model_facts(model: ModelSpec) -> dict[str, str]:
             if kv.window_bytes_per_token
             else ""
         ),
-        "Longest context": f"{figure(model.max_positions)} tokens" if model.max_positions else DASH,
+        "Longest context": f"{model.max_positions:,} tokens" if model.max_positions else DASH,
         "Checkpoint": model.native_quantization.id if model.native_quantization else model.weight_dtype,
         "Licence": model.licence or DASH,
     }
@@ -195,7 +195,7 @@ def price_ages(today: dt.date) -> str:
 
 
 def _sources(sources: dict[str, Source]) -> tuple[SourceRow, ...]:
-    return tuple(source_row("all others" if name == "*" else name, source) for name, source in sources.items())
+    return tuple(source_row("all others" if name == "*" else name, "", source) for name, source in sources.items())
 
 
 def _frame(rows: Sequence[dict[str, object]], titles: dict[str, str]) -> pd.DataFrame:

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from planner.calibration.records import CalibrationRecord
+from planner.deployment import Deployment
 from planner.plan.results import Candidate, Plan
 from planner.provenance import Source
-from planner.ui.words import day, figure, gib, gigabytes_per_second, percent, plural, rate, seconds, stop, teraflops, usd
+from planner.step_coefficients import compute_dtype_on, weight_class
+from planner.ui.words import day, figure, gib, gigabytes_per_second, percent, plural, rate, seconds, span, stop, teraflops, usd
 from planner.units import DAY_S, HOURS_PER_DAY
 
 _BASIS = {
@@ -18,9 +20,13 @@ _BASIS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One figure's origin."""
+    """One figure with its origin.
+
+    value : as text with its unit; empty where the figure is a law or a whole table
+    """
 
     figure: str
+    value: str
     kind: str
     confidence: str
     date: str
@@ -47,10 +53,10 @@ def derivations(plan: Plan) -> tuple[Derivation, ...]:
     return (_load(plan), _memory(chosen), _capacity(plan, chosen), _replicas(chosen), _latency(chosen), _cost(plan, chosen))
 
 
-def source_row(name: str, source: Source) -> SourceRow:
-    """Return a source for a table; name : the figure it stands behind."""
+def source_row(name: str, value: str, source: Source) -> SourceRow:
+    """Return a figure with its source for a table."""
     reference = f"{source.ref} ({source.note})" if source.note else source.ref
-    return SourceRow(name, source.kind, source.confidence, day(source.retrieved), reference)
+    return SourceRow(name, value, source.kind, source.confidence, day(source.retrieved), reference)
 
 
 def _load(plan: Plan) -> Derivation:
@@ -70,7 +76,7 @@ def _load(plan: Plan) -> Derivation:
                 f"{figure(load.mean_rps * total * DAY_S)}."
             ),
         ),
-        (source_row("lengths", plan.workload.source_for("lengths")), source_row("arrivals", plan.workload.source_for("arrivals"))),
+        tuple(source_row(name, "", plan.workload.source_for(name)) for name in ("lengths", "arrivals")),
     )
 
 
@@ -97,7 +103,7 @@ def _memory(chosen: Candidate) -> Derivation:
                 f"{figure(memory.num_gpu_blocks)} blocks, {figure(memory.kv_tokens)} tokens as the engine prints it."
             ),
         ),
-        tuple(source_row(part.name, part.source) for part in memory.parts() if part.bytes > 0.0),
+        tuple(source_row(part.name, gib(part.bytes), part.source) for part in memory.parts() if part.bytes > 0.0),
     )
 
 
@@ -129,7 +135,7 @@ def _capacity(plan: Plan, chosen: Candidate) -> Derivation:
             f"{rate(details.capacity_rps.high)}. {stop(details.interval_source)}"
         ),
     ]
-    return Derivation(f"Capacity: {rate(chosen.capacity_rps)} a replica", tuple(lines), _calibration_sources(chosen.record))
+    return Derivation(f"Capacity: {rate(chosen.capacity_rps)} a replica", tuple(lines), _calibration_sources(chosen))
 
 
 def _replicas(chosen: Candidate) -> Derivation:
@@ -175,14 +181,16 @@ def _latency(chosen: Candidate) -> Derivation:
             f"One step at that load: {parts}; hidden behind other work {seconds(step.hidden_s)}; together {seconds(step.total_s)}."
         )
     lines.append(_evidence(record))
-    bandwidth = source_row(f"memory bandwidth {gigabytes_per_second(gpu.memory_bytes_per_s)}", gpu.source_for("memory_bytes_per_s"))
-    dtype = deployment.quantization.compute_dtype
-    peak_s = gpu.dense_flops_per_s.get(dtype)
-    compute = source_row(f"{dtype} {teraflops(peak_s)} dense", gpu.source_for("dense_flops_per_s"))
+    dtype = _compute_dtype(deployment)
+    bandwidth, peak = gigabytes_per_second(gpu.memory_bytes_per_s), teraflops(gpu.dense_flops_per_s.get(dtype))
+    datasheet = (
+        source_row("memory bandwidth", bandwidth, gpu.source_for("memory_bytes_per_s")),
+        source_row(f"dense {dtype}", peak, gpu.source_for(f"dense_flops_per_s.{dtype}")),
+    )
     return Derivation(
         f"Latency: p99 TTFT {seconds(latency.ttft_p99_s)}, p99 TPOT {seconds(latency.tpot_p99_s)}",
         tuple(lines),
-        (bandwidth, compute, *_calibration_sources(record)),
+        (*datasheet, *_calibration_sources(chosen)),
     )
 
 
@@ -197,15 +205,24 @@ def _evidence(record: CalibrationRecord) -> str:
     return f"{basis} {plural(record.evidence.rows, 'measured step')}.{error}{held_out}{'.' if error else ''}"
 
 
-def _calibration_sources(record: CalibrationRecord | None) -> tuple[SourceRow, ...]:
-    if record is None:
+def _compute_dtype(deployment: Deployment) -> str:
+    return compute_dtype_on(deployment.gpu, deployment.quantization, deployment.engine.engine)
+
+
+def _calibration_sources(chosen: Candidate) -> tuple[SourceRow, ...]:
+    """Return the calibration's figures that this deployment uses: its own dtypes and TP size."""
+    record, deployment = chosen.record, chosen.deployment
+    if record is None or deployment is None:
         return ()
+    weights, compute = weight_class(deployment.quantization.weight_bits), _compute_dtype(deployment)
+    used = {f"memory_efficiency.{weights}", f"compute_efficiency.{compute}", f"all_reduce.{chosen.tensor_parallel}"}
     rows = []
     for name, parameter in record.parameters():
-        if name.startswith("all_reduce."):
+        table, _, rest = name.partition(".")
+        if rest and f"{table}.{rest.partition('.')[0]}" not in used:
             continue
-        label = f"{name} {figure(parameter.value)} ({figure(parameter.low)}–{figure(parameter.high)})"
-        rows.append(source_row(label, parameter.source))
+        value = f"{figure(parameter.value)} ({span(figure(parameter.low), figure(parameter.high))})"
+        rows.append(source_row(name, value, parameter.source))
     return tuple(rows)
 
 
@@ -217,6 +234,7 @@ def _cost(plan: Plan, chosen: Candidate) -> Derivation:
     per_day = plan.load.mean_rps * (lengths.prompt_mean + lengths.output_mean) * DAY_S
     row = SourceRow(
         f"{tariff.instance}, {tariff.region}",
+        f"{usd(tariff.usd_per_instance_hour)}/h",
         "published" if tariff.as_of else "given by you",
         "—",
         day(tariff.as_of),

@@ -1,0 +1,194 @@
+"""What only a browser shows: charts drawn, the address kept, a link reopened, a file saved, a console without errors."""
+
+import csv
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+pytestmark = pytest.mark.browser
+WAIT_S = 60
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "screenshots"
+OpenBrowser = Callable[..., Chrome]
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+}
+
+
+def all_of(driver: Chrome, css: str) -> list[WebElement]:
+    return driver.find_elements(By.CSS_SELECTOR, css)
+
+
+def until(driver: Chrome, condition: Callable[[Chrome], object], what: str) -> None:
+    WebDriverWait(driver, WAIT_S, poll_frequency=0.1).until(condition, what)
+
+
+def idle(driver: Chrome) -> bool:
+    """Whether no run is in progress and nothing on the page is left over from the last one."""
+    app = all_of(driver, "[data-testid=stApp]")
+    return bool(app) and app[0].get_attribute("data-test-script-state") == "notRunning" and not all_of(driver, "[data-stale=true]")
+
+
+def open_page(driver: Chrome, address: str) -> None:
+    driver.get(address)
+    until(driver, lambda d: all_of(d, "[data-testid=stMetric]"), "the page shows no metric")
+    until(driver, idle, "the page does not come to rest")
+
+
+def answer(driver: Chrome) -> str:
+    return all_of(driver, "[data-testid=stMain] h4")[0].text
+
+
+def metric_values(driver: Chrome) -> list[str]:
+    return [element.text for element in all_of(driver, "[data-testid=stMetricValue]")]
+
+
+def unfold(driver: Chrome, section: str) -> None:
+    next(element for element in all_of(driver, "[data-testid=stSidebar] summary") if section in element.text).click()
+
+
+def type_into(driver: Chrome, key: str, text: str) -> None:
+    (field,) = all_of(driver, f".st-key-{key} input")
+    until(driver, lambda _: field.is_displayed(), f"{key} is not shown")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(text, Keys.ENTER)
+
+
+def console_errors(driver: Chrome) -> list[str]:
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def requested_hosts(driver: Chrome) -> set[str]:
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    addresses = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    return {urlsplit(address).hostname or "" for address in addresses if urlsplit(address).scheme in {"http", "https", "ws", "wss"}}
+
+
+def shoot(driver: Chrome, name: str, width: int) -> None:
+    """Save the window and the whole page for a look at them."""
+    SCREENSHOTS.mkdir(exist_ok=True)
+    driver.save_screenshot(str(SCREENSHOTS / f"{name}.png"))
+    height = driver.execute_script("return document.querySelector('[data-testid=stMain]').scrollHeight")
+    metrics = {"width": width, "height": int(height) + 10, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    time.sleep(1.0)
+    driver.save_screenshot(str(SCREENSHOTS / f"{name}-full.png"))
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "dark"), [("plan-light", 1400, False), ("plan-dark", 1400, True), ("plan-narrow", 420, False)]
+)
+def test_page_opens_answered_with_every_chart_drawn(server: str, browser: OpenBrowser, name: str, width: int, dark: bool) -> None:
+    driver = browser(width=width, dark=dark)
+    open_page(driver, f"{server}/")
+    assert "req/s" in answer(driver)
+    assert len(metric_values(driver)) == 4
+    until(driver, lambda d: len(all_of(d, "[data-testid=stVegaLiteChart] svg")) >= 5, "not every chart is drawn")
+    ground = driver.execute_script("return getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
+    assert ground == ("rgb(17, 22, 28)" if dark else "rgb(255, 255, 255)")
+    shoot(driver, name, width)
+    assert console_errors(driver) == []
+
+
+def test_no_request_leaves_the_machine(server: str, browser: OpenBrowser) -> None:
+    driver = browser()
+    open_page(driver, f"{server}/")
+    driver.get(f"{server}/catalogue")
+    until(driver, idle, "the catalogue does not come to rest")
+    assert requested_hosts(driver) == {"127.0.0.1"}
+
+
+def test_a_changed_input_changes_the_answer_and_the_address(server: str, browser: OpenBrowser) -> None:
+    driver = browser()
+    open_page(driver, f"{server}/")
+    before = answer(driver)
+    unfold(driver, "Workload")
+    type_into(driver, "rps", "40")
+    until(driver, lambda d: "rps=40" in d.current_url and answer(d) != before, "the answer did not change")
+    until(driver, idle, "the page does not come to rest")
+    assert "40 req/s" in answer(driver)
+    assert console_errors(driver) == []
+
+
+def test_a_copied_link_opens_the_same_plan(server: str, browser: OpenBrowser) -> None:
+    driver = browser()
+    open_page(driver, f"{server}/")
+    unfold(driver, "Workload")
+    type_into(driver, "rps", "25")
+    until(driver, lambda d: "rps=25" in d.current_url, "the address did not change")
+    unfold(driver, "Fleet")
+    type_into(driver, "headroom", "20 %")
+    until(driver, lambda d: "headroom" in d.current_url and idle(d), "the address did not change")
+    next(button for button in all_of(driver, "[data-testid=stSidebar] button") if "Share" in button.text).click()
+    until(driver, lambda d: all_of(d, "[data-testid=stPopoverBody] code"), "no link is offered")
+    link = all_of(driver, "[data-testid=stPopoverBody] code")[0].text
+    wanted = (answer(driver), metric_values(driver))
+
+    for address in (link, driver.current_url):
+        other = browser()
+        open_page(other, address)
+        assert (answer(other), metric_values(other)) == wanted
+        assert console_errors(other) == []
+
+
+def test_an_applied_suggestion_is_in_the_address(server: str, browser: OpenBrowser) -> None:
+    driver = browser()
+    open_page(driver, f"{server}/?rps=12")
+    before = driver.current_url
+    all_of(driver, "[class*=st-key-change-] button")[0].click()
+    until(driver, lambda d: d.current_url != before and idle(d), "the address did not change")
+    wanted = (answer(driver), metric_values(driver))
+    assert "rps" in parse_qs(urlsplit(driver.current_url).query)
+    open_page(driver, driver.current_url)
+    assert (answer(driver), metric_values(driver)) == wanted
+    assert console_errors(driver) == []
+
+
+def test_candidates_download_as_csv(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
+    driver = browser()
+    folder = tmp_path / "downloads"
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    open_page(driver, f"{server}/")
+    (button,) = all_of(driver, ".st-key-candidates-csv button")
+    driver.execute_script("arguments[0].scrollIntoView()", button)
+    button.click()
+    until(driver, lambda _: list(folder.glob("candidates-*.csv")), "no file was saved")
+    with next(folder.glob("candidates-*.csv")).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(row["chosen"] == "True" for row in rows) == 1
+    assert console_errors(driver) == []
+
+
+def test_catalogue_reads_a_config_and_shows_a_hostile_name_as_text(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG | {"_name_or_path": "<img src=x onerror=alert(1)>"}), encoding="utf-8")
+    driver = browser()
+    open_page(driver, f"{server}/?rps=12")
+    next(link for link in all_of(driver, "a") if "Catalogue" in link.text).click()
+    until(
+        driver, lambda d: "/catalogue" in d.current_url and all_of(d, "[data-testid=stDataFrame]") and idle(d), "no table is shown"
+    )
+    assert "rps=12" in driver.current_url
+    shoot(driver, "catalogue", 1400)
+    next(tab for tab in all_of(driver, "[data-testid=stMain] [role=tab]") if tab.text == "Models").click()
+    until(driver, lambda d: all_of(d, ".st-key-upload-model input[type=file]"), "no upload is offered")
+    all_of(driver, ".st-key-upload-model input[type=file]")[0].send_keys(str(config))
+    until(driver, lambda d: "Reads as" in d.find_element(By.TAG_NAME, "body").text and idle(d), "the config was not read")
+    assert all_of(driver, "[data-testid=stMain] img") == []
+    shoot(driver, "catalogue-model", 1400)
+    assert console_errors(driver) == []
