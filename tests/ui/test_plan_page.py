@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from planner.plan.results import Plan
 from planner.scenario import Scenario, scenario_from_dict
-from planner.ui.fields import values_of
+from planner.ui.fields import defaults, values_of
 from planner.ui.words import sentence
 
 Open = Callable[..., AppTest]
