@@ -13,6 +13,8 @@ from planner.simulator.plain_loop import Sequence
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+_POSITIONS = 2**32
+_LARGEST_SIGMA = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -62,13 +64,15 @@ NO_TRAITS = Traits()
 def predict_outputs(output_tokens: Ints, sigma: float, rng: np.random.Generator) -> Floats:
     """Return what a predictor with log-normal error says of each output [token].
 
-    output_tokens : the truth [token]; sigma : standard deviation of the error's logarithm [1]; 0 is a perfect predictor
+    output_tokens : the truth [token]; sigma : standard deviation of the error's logarithm, at most 10 [1]; 0 is a perfect predictor
 
     The error's median is 1: output · exp(sigma · Z). Half of the predictions are within a factor exp(0.674 · sigma).
     """
-    if not (np.isfinite(sigma) and sigma >= 0.0):
-        raise InputError("sigma", sigma, "must be finite and at least 0", "Give the standard deviation of ln(predicted / true)")
-    predicted: Floats = output_tokens * np.exp(sigma * rng.standard_normal(len(output_tokens)))
+    if not 0.0 <= sigma <= _LARGEST_SIGMA:
+        raise InputError(
+            "sigma", sigma, f"must be from 0 to {_LARGEST_SIGMA:g}", "Give the standard deviation of ln(predicted / true)"
+        )
+    predicted: Floats = output_tokens.astype(np.float64) * np.exp(sigma * rng.standard_normal(len(output_tokens)))
     return predicted
 
 
@@ -80,7 +84,7 @@ def jobs_of(requests: RequestArrays, limits: EngineLimits, traits: Traits = NO_T
     if limits.max_model_len is not None:
         output = np.minimum(output, limits.max_model_len - requests.prompt_tokens)
     zeros = np.zeros(count, np.int64)
-    columns = (
+    columns: tuple[Floats | Ints, ...] = (
         requests.arrival_s,
         requests.prompt_tokens,
         output,
@@ -125,9 +129,7 @@ def _shared_keys(requests: RequestArrays, limits: EngineLimits, order: Ints) -> 
         identities = hashes.row(request)
         known = min(len(identities) * hashes.block_tokens, int(requests.prompt_tokens[request])) // limits.block_size
         ends = (np.arange(1, known + 1) * limits.block_size - 1) // hashes.block_tokens
-        yield tuple(
-            hash((identity, position)) for position, identity in enumerate(identities[ends].tolist())
-        )
+        yield tuple(identity * _POSITIONS + position for position, identity in enumerate(identities[ends].tolist()))
 
 
 def _check_traits(requests: RequestArrays, traits: Traits) -> None:
@@ -145,7 +147,10 @@ def _check_traits(requests: RequestArrays, traits: Traits) -> None:
     if traits.max_new_tokens is not None and bool((traits.max_new_tokens < requests.output_tokens).any()):
         row = int(np.argmax(traits.max_new_tokens < requests.output_tokens))
         raise InputError(
-            f"max_new_tokens[{row}]", int(traits.max_new_tokens[row]), "must be at least output_tokens", "Raise it or cut the output"
+            f"max_new_tokens[{row}]",
+            int(traits.max_new_tokens[row]),
+            "must be at least output_tokens",
+            "Raise it or cut the output",
         )
 
 

@@ -7,6 +7,7 @@ ranks last instead of the one admitted last. vLLM itself has two of them; the ot
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from planner.errors import InputError
@@ -93,14 +94,14 @@ class Ledger:
         cost = self.discipline.cost(account.prompt_tokens, account.output_tokens)
         return account.lift + cost / (weights[tenant] if tenant < len(weights) else 1.0)
 
-    def enter(self, tenant: int) -> None:
-        """Note that a request joins the waiting queue.
+    def enter(self, tenant: int, *, back: bool) -> None:
+        """Note that a request joins the waiting queue; back : it was preempted, so that its tenant was not idle.
 
         A tenant without a waiting request is lifted to the lowest counter among those with one, or to that of the tenant that left
         the queue last, so that idle time banks no credit.
         """
         account = self.account(tenant)
-        if account.waiting == 0:
+        if account.waiting == 0 and not back:
             others = [self.counter(other) for other, theirs in self.accounts.items() if theirs.waiting > 0]
             if others:
                 account.lift += max(0.0, min(others) - self.counter(tenant))
@@ -197,7 +198,7 @@ def check_discipline(discipline: Discipline, limits: EngineLimits) -> Policy:
         if not 0.0 < weight < float("inf"):
             raise InputError(f"tenant_weights[{tenant}]", weight, "must be finite and above 0", "Give the tenant's share")
     costs = discipline.level_costs
-    if not costs or any(not 0.0 < cost < float("inf") for cost in costs) or any(b <= a for a, b in zip(costs, costs[1:], strict=False)):
+    if not costs or any(not 0.0 < cost < float("inf") for cost in costs) or any(b <= a for a, b in pairwise(costs)):
         raise InputError("level_costs", costs, "must be finite, above 0 and rising", "Give the cost that each level holds")
     if discipline.ageing_s is not None and not 0.0 <= discipline.ageing_s < float("inf"):
         raise InputError("ageing_s", discipline.ageing_s, "must be finite and at least 0", "Give seconds, or None for no bound")

@@ -12,7 +12,7 @@ from planner.simulator.policies import Ledger, Policy
 class _Entry(NamedTuple):
     rank: float
     arrival_s: float
-    index: int
+    request: int
     entry: int
     job: Job
 
@@ -46,7 +46,7 @@ class WaitingRoom:
 
     def push(self, job: Job) -> None:
         """Let a job wait."""
-        self._ledger.enter(job.tenant)
+        self._ledger.enter(job.tenant, back=job.preemptions > 0)
         by_tenant = self._policy.by_tenant
         place = (job.class_index, job.tenant if by_tenant else 0)
         lane = self._lanes.get(place)
@@ -91,7 +91,7 @@ class WaitingRoom:
                 heapq.heappop(aged)
             oldest = aged[0]
             if now_s - oldest.arrival_s >= self._ageing_s:
-                return (False, 0.0, oldest.arrival_s, oldest.index, oldest.job)
+                return (False, 0.0, oldest.arrival_s, oldest.request, oldest.job)
         head = ranked[0]
         rank = self._ledger.counter(lane.tenant) if self._policy.by_tenant else head.rank
-        return (True, rank, head.arrival_s, head.index, head.job)
+        return (True, rank, head.arrival_s, head.request, head.job)

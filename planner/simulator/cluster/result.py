@@ -1,0 +1,130 @@
+"""What a simulated cluster returns."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.simulator.engine import EngineTotals
+from planner.simulator.verdict import Judgement
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Outcome(IntEnum):
+    """What became of a request.
+
+    SERVED : its last token came; REFUSED : no engine could hold it; REJECTED : by the admission hook
+    UNFINISHED : the run was stopped because engines preempted without end
+    """
+
+    SERVED = 0
+    REFUSED = 1
+    REJECTED = 2
+    UNFINISHED = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaResult:
+    """One replica's run.
+
+    pool, index : where it is; totals : sums over its steps
+    recomputed_tokens : lost to preemption and computed again; wasted_rows : computed after a stop token [token]
+    peak_class_blocks : most KV blocks that each class held, where the engine counts them [block]
+    """
+
+    pool: str
+    index: int
+    totals: EngineTotals
+    recomputed_tokens: int
+    wasted_rows: int
+    peak_class_blocks: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterResult:
+    """A cluster's run over a list of requests; arrays follow the caller's order, NaN where a request wasn't served.
+
+    arrival_s, prompt_tokens, output_tokens, class_index, tenant : as asked; outputs cut at max_model_len
+    outcome : of `Outcome`
+    first_scheduled_s, first_token_s, finish_s : absolute times [s]; the finish of what was stopped is NaN
+    transfer_s : from the end of prefill to the KV's arrival in the decode pool; 0 without hand-over [s]
+    pool, replica : position of the pool in the cluster, and of the replica in it, that finished the request; -1 where none did
+    preemptions, cached_tokens : of each request; found in the prefix cache at first admission
+    mean_in_system : requests inside the cluster, over the time from 0 to the last token, counted by events [request]
+    makespan_s : from time 0 to the last token [s]
+    judgements : verdict on the cluster as a whole
+    """
+
+    arrival_s: Floats
+    prompt_tokens: Ints
+    output_tokens: Ints
+    class_index: Ints
+    tenant: Ints
+    outcome: Ints
+    first_scheduled_s: Floats
+    first_token_s: Floats
+    finish_s: Floats
+    transfer_s: Floats
+    pool: Ints
+    replica: Ints
+    preemptions: Ints
+    cached_tokens: Ints
+    replicas: tuple[ReplicaResult, ...]
+    mean_in_system: float
+    makespan_s: float
+    judgement: Judgement
+
+    @property
+    def served(self) -> Mask:
+        """Requests whose last token came."""
+        return np.equal(self.outcome, Outcome.SERVED)
+
+    @property
+    def rejected(self) -> Mask:
+        """Requests that were not served, for whatever reason."""
+        return np.not_equal(self.outcome, Outcome.SERVED)
+
+    @property
+    def ttft_s(self) -> Floats:
+        """First token - arrival [s]."""
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> Floats:
+        """Last token - arrival [s]."""
+        return self.finish_s - self.arrival_s
+
+    @property
+    def queue_s(self) -> Floats:
+        """Decision that first gave it tokens - arrival [s]."""
+        return self.first_scheduled_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> Floats:
+        """(Last token - first token) / (output tokens - 1) [s]; NaN for one token."""
+        gaps: Floats = np.where(self.output_tokens > 1, self.output_tokens - 1.0, np.nan)
+        return (self.finish_s - self.first_token_s) / gaps
+
+    def of_class(self, class_index: int) -> Mask:
+        """Return the served requests of one class."""
+        of_class: Mask = self.served & np.equal(self.class_index, class_index)
+        return of_class
+
+    def count(self, outcome: Outcome) -> int:
+        """Return how many requests had an outcome."""
+        return int((self.outcome == outcome).sum())
+
+
+def jain_index(shares: Floats) -> float:
+    """Return how evenly service is shared: (Σx)² / (n Σx²), 1 for equal shares, 1/n when one has all [1].
+
+    shares : service of each tenant, divided by what it is owed; not negative, not all 0 (Jain, Chiu, Hawe 1984)
+
+    >>> jain_index(np.array([1.0, 1.0])), jain_index(np.array([1.0, 0.0]))
+    (1.0, 0.5)
+    """
+    return float(shares.sum() ** 2 / (len(shares) * (shares**2).sum()))
