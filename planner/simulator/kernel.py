@@ -289,6 +289,8 @@ def _decide(k: State, now_s: float) -> bool:
     """Decide the next step from what is known now; False when it would be empty."""
     arrive(k, now_s)
     k.f[n.NOW] = now_s
+    if k.g[n.LOG_MOST] > 0:
+        k.g[n.LOGGING] = k.g[n.LOG_STEPS] < k.g[n.LOG_MOST] and now_s >= k.f[n.LOG_FROM]
     _clear_step(k)
     logged = k.g[n.LOG_ROWS]
     schedule_running(k)
@@ -336,6 +338,8 @@ def run_kernel(k: State, c: StepCoefficients) -> int:
             in_flight = True
             now_s = k.f[n.START]
         quiet_until_s = _quiet_until(k, k.g[n.DONE] - done)
+        if k.g[n.LOG_STEPS] < k.g[n.LOG_MOST]:
+            quiet_until_s = min(quiet_until_s, k.f[n.LOG_FROM])
         if quiet_until_s > now_s:
             now_s = _decode_on(k, c, now_s, quiet_until_s)
     return FINISHED

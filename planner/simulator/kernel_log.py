@@ -82,7 +82,9 @@ def account(g: Ints, f: Floats, record: Record, resource: int, tokens: int) -> N
     g[n.COMPUTED_TOTAL] += tokens
     g[n.MAX_USED] = max(g[n.MAX_USED], used)
     g[n.MAX_RUNNING] = max(g[n.MAX_RUNNING], g[n.RUNNING])
-    record.bound[g[n.WAIT_REASON], resource] += duration_s
+    if duration_s > f[n.LONGEST]:
+        f[n.LONGEST] = duration_s
+        f[n.LONGEST_AT] = f[n.START]
     if f[n.START] >= f[n.BIN_END]:
         _find_time_bin(g, f, record)
     place = g[n.BINS_USED]
@@ -91,6 +93,7 @@ def account(g: Ints, f: Floats, record: Record, resource: int, tokens: int) -> N
     record.series[place, n.SERIES_RUNNING] += g[n.RUNNING] * duration_s
     record.series[place, n.SERIES_STEPS] += 1.0
     record.series[place, n.SERIES_TOKENS] += tokens
+    record.series[place, n.SERIES_BOUND + g[n.WAIT_REASON] * n.RESOURCES + resource] += duration_s
 
 
 @part

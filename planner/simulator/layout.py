@@ -54,7 +54,7 @@ WHOLE_SEQUENCE = 9
 THRESHOLD = 10
 FORESEEN = 11  # 1: the scheduler knows when a sequence ends
 MAX_STEPS = 12
-LOGGING = 13
+LOGGING = 13  # 1: the step being decided is logged
 HASH_TOKENS = 14
 WINDOW = 15
 # then its state
@@ -110,7 +110,8 @@ LOG_FULL = 60
 BINS_USED = 61
 GAP_BIN = 62
 DRAINED = 63  # last step decided with none in flight
-G_SIZE = 64
+LOG_MOST = 64  # steps that the log may hold; 0: none are wanted
+G_SIZE = 65
 
 # Elements of `f`, the real numbers of the loop
 NOW = 0
@@ -129,7 +130,10 @@ BIN_END = 12
 GAP_LOW = 13
 REQUEUED = 14
 DURATION = 15
-F_SIZE = 16
+LOG_FROM = 16  # the log begins with the first step decided then or later
+LONGEST = 17
+LONGEST_AT = 18
+F_SIZE = 19
 
 # Why the head of the queue waits
 REASON_NONE = 0
@@ -152,7 +156,8 @@ SERIES_KV = 1
 SERIES_RUNNING = 2
 SERIES_STEPS = 3
 SERIES_TOKENS = 4
-SERIES_COLUMNS = 5
+SERIES_BOUND = 5  # the first of REASONS * RESOURCES columns
+SERIES_COLUMNS = SERIES_BOUND + REASONS * RESOURCES
 
 # Columns of `nodes`, one row for each block of the prefix cache
 IDLE_NEXT = 0
@@ -234,13 +239,11 @@ class Record(NamedTuple):
     """What the loop writes down and never reads.
 
     gaps : tokens by gap to the token before, in logarithmic bins
-    bound : time by why the head waits and by what a step's time is spent on [s]
     series : sums by bin of time
     log_rows, log_steps, log_times : step log
     """
 
     gaps: Ints
-    bound: Floats
     series: Floats
     log_rows: Ints
     log_steps: Ints

@@ -74,6 +74,7 @@ class Averages:
     kv_share, peak_kv_share : share of the KV blocks that requests hold [1]
     step_s : mean step [s]
     peak_running : most sequences at once [request]
+    longest_step_s, longest_step_at_s : how long the longest step took, and when the first such started [s]
     """
 
     running: float
@@ -82,6 +83,8 @@ class Averages:
     step_s: float
     peak_running: int
     peak_kv_share: float
+    longest_step_s: float
+    longest_step_at_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +96,8 @@ class TimeSeries:
     kv_share : share of the KV blocks held, mean over the busy time of the bin [1]
     step_s : mean step [s]
     tokens_per_s : tokens computed [token/s]
+    bound_s : time by bin, by why the head of the queue waits (WAIT_REASONS) and by what most of a step's time is spent on
+        (RESOURCES) [s]
     """
 
     start_s: Floats
@@ -102,6 +107,7 @@ class TimeSeries:
     kv_share: Floats
     step_s: Floats
     tokens_per_s: Floats
+    bound_s: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,7 @@ T = TypeVar("T", bound=np.generic)
 
 _FIRST_LOG = LogSize(rows=1 << 16, steps=1 << 13)
 _LOG_GROWTH = 4
+_ALL_STEPS = 2**62
 _MOST_LOG_ROWS = 1 << 28
 
 
@@ -41,12 +42,16 @@ class SimulationOptions:
 
     stop : "length" when outputs end at max_tokens, which the scheduler foresees; "eos" at a stop token, which it does not
     priorities : priority of each request, lower first, for the priority policy; None: all alike
-    log_steps : keep every step's rows, for a replay or a timeline of a short run
+    log_steps : keep the steps' rows, for a replay or a timeline
+    log_from_s : keep those decided then or later [s]
+    log_most_steps : keep at most so many; None: all of a short run
     """
 
     stop: Stop = "length"
     priorities: npt.NDArray[np.int64] | None = None
     log_steps: bool = False
+    log_from_s: float = 0.0
+    log_most_steps: int | None = None
 
 
 class _Run(NamedTuple):
@@ -98,7 +103,7 @@ def _check_coefficients(c: StepCoefficients) -> None:
 def _run(intake: Intake, limits: EngineLimits, coefficients: StepCoefficients, options: SimulationOptions) -> _Run:
     """Run the loop; with a step log, again with more room as long as the log overflows."""
     c = StepCoefficients(*(float(value) for value in coefficients))
-    log = _FIRST_LOG if options.log_steps else LogSize()
+    log = _first_log(options)
     while True:
         state = build_state(intake.queue, limits, options.stop, int(c.window_tokens), log)
         status = run_kernel(state, c)
@@ -106,9 +111,20 @@ def _run(intake: Intake, limits: EngineLimits, coefficients: StepCoefficients, o
             raise RuntimeError("The simulated engine has requests and nothing in flight, yet schedules nothing")
         if not state.g[n.LOG_FULL]:
             return _Run(state, intake, finished=status != OUT_OF_STEPS)
-        log = LogSize(log.rows * _LOG_GROWTH, log.steps * _LOG_GROWTH)
+        log = log._replace(rows=log.rows * _LOG_GROWTH, steps=log.steps * _LOG_GROWTH)
         if log.rows > _MOST_LOG_ROWS:
             raise InputError("log_steps", log.rows, f"must stay below {_MOST_LOG_ROWS} rows", "Log a shorter run")
+
+
+def _first_log(options: SimulationOptions) -> LogSize:
+    if not options.log_steps:
+        return LogSize()
+    most = options.log_most_steps
+    if most is not None and most < 1:
+        raise InputError("log_most_steps", most, "must be at least 1", "Leave it unset to keep all steps")
+    if not 0.0 <= options.log_from_s < np.inf:
+        raise InputError("log_from_s", options.log_from_s, "must be finite and at least 0", "Give seconds from the start")
+    return _FIRST_LOG._replace(most_steps=_ALL_STEPS if most is None else most, from_s=options.log_from_s)
 
 
 def _result(run: _Run, requests: RequestArrays, limits: EngineLimits, options: SimulationOptions) -> SimulationResult:
@@ -142,7 +158,7 @@ def _result(run: _Run, requests: RequestArrays, limits: EngineLimits, options: S
         averages=_averages(state, totals),
         series=_series(state),
         gaps=_gaps(state),
-        bound_s=state.record.bound,
+        bound_s=_bound_s(state),
         verdict=judgement.verdict,
         verdict_reason=judgement.reason,
         finished=run.finished,
@@ -153,8 +169,9 @@ def _result(run: _Run, requests: RequestArrays, limits: EngineLimits, options: S
 def _judge(run: _Run) -> Judgement:
     if not run.finished:
         return Judgement("overloaded", "the engine preempted again and again and was stopped")
-    busy_s = float(run.state.record.bound.sum())
-    waiting_share = float(run.state.record.bound[1:].sum()) / busy_s if busy_s > 0.0 else 0.0
+    bound_s = _bound_s(run.state)
+    busy_s = float(bound_s.sum())
+    waiting_share = float(bound_s[1:].sum()) / busy_s if busy_s > 0.0 else 0.0
     return judge(run.state.times[n.ARRIVAL], run.state.times[n.FINISH], waiting_share)
 
 
@@ -177,7 +194,7 @@ def _totals(state: State) -> Totals:
 def _averages(state: State, totals: Totals) -> Averages:
     span_s = totals.makespan_s
     if span_s <= 0.0:
-        return Averages(0.0, 0.0, 0.0, 0.0, 0, 0.0)
+        return Averages(0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0)
     blocks = int(state.g[n.NUM_BLOCKS])
     waited_s = float(np.nansum(state.times[n.SCHEDULED] - state.times[n.ARRIVAL])) + float(state.f[n.REQUEUED])
     return Averages(
@@ -187,6 +204,8 @@ def _averages(state: State, totals: Totals) -> Averages:
         step_s=totals.busy_s / max(totals.steps, 1),
         peak_running=int(state.g[n.MAX_RUNNING]),
         peak_kv_share=int(state.g[n.MAX_USED]) / blocks,
+        longest_step_s=float(state.f[n.LONGEST]),
+        longest_step_at_s=float(state.f[n.LONGEST_AT]),
     )
 
 
@@ -208,7 +227,18 @@ def _series(state: State) -> TimeSeries:
             kv_share=table[:, n.SERIES_KV] / (busy_s * state.g[n.NUM_BLOCKS]),
             step_s=busy_s / table[:, n.SERIES_STEPS],
             tokens_per_s=table[:, n.SERIES_TOKENS] / width_s,
+            bound_s=_by_bin(table),
         )
+
+
+def _by_bin(table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the time by bin, by why the head of the queue waits and by what a step's time is spent on [s]."""
+    return table[:, n.SERIES_BOUND :].reshape(len(table), n.REASONS, n.RESOURCES)
+
+
+def _bound_s(state: State) -> npt.NDArray[np.float64]:
+    total_s: npt.NDArray[np.float64] = _by_bin(state.record.series).sum(axis=0)
+    return total_s
 
 
 def _gaps(state: State) -> GapHistogram:

@@ -32,10 +32,12 @@ class Queue(NamedTuple):
 
 
 class LogSize(NamedTuple):
-    """Room for the step log; 0 rows turn it off."""
+    """Room for the step log, and what goes into it: at most `most_steps` steps, 0 for none, decided from `from_s` on."""
 
     rows: int = 0
     steps: int = 0
+    most_steps: int = 0
+    from_s: float = 0.0
 
 
 def build_state(queue: Queue, limits: EngineLimits, stop: Stop, window_tokens: int, log: LogSize) -> State:
@@ -45,7 +47,7 @@ def build_state(queue: Queue, limits: EngineLimits, stop: Stop, window_tokens: i
     ring = _power_of_two(int(queue.output.max(initial=1)) + 8)
     return State(
         g=_numbers(queue, limits, stop, window_tokens, log),
-        f=_times(queue),
+        f=_times(queue, log),
         slots=np.full((seqs, n.SLOT_COLUMNS), n.NONE, np.int64),
         since=np.zeros(seqs),
         lists=_lists(seqs),
@@ -58,7 +60,6 @@ def build_state(queue: Queue, limits: EngineLimits, stop: Stop, window_tokens: i
         cache=_cache(queue, limits, seqs),
         record=Record(
             gaps=np.zeros(GAP_BINS_PER_OCTAVE * GAP_OCTAVES, np.int64),
-            bound=np.zeros((n.REASONS, n.RESOURCES)),
             series=np.zeros((SERIES_BINS, n.SERIES_COLUMNS)),
             log_rows=np.zeros((log.rows, 4), np.int64),
             log_steps=np.zeros((log.steps, 4), np.int64),
@@ -97,8 +98,9 @@ def _cache(queue: Queue, limits: EngineLimits, seqs: int) -> Cache:
     )
 
 
-def _times(queue: Queue) -> Floats:
+def _times(queue: Queue, log: LogSize) -> Floats:
     f = np.zeros(n.F_SIZE)
+    f[n.LOG_FROM] = log.from_s
     last_s = float(queue.arrival_s[-1]) if len(queue.arrival_s) else 0.0
     f[n.BIN_WIDTH] = f[n.BIN_END] = max(last_s / (SERIES_BINS // 2), _LEAST_BIN_S)
     return f
@@ -118,7 +120,7 @@ def _numbers(queue: Queue, limits: EngineLimits, stop: Stop, window_tokens: int,
     g[n.WHOLE_SEQUENCE] = limits.scheduler_reserve_full_isl
     g[n.THRESHOLD] = limits.long_prefill_token_threshold
     g[n.FORESEEN] = stop == "length"
-    g[n.LOGGING] = log.rows > 0
+    g[n.LOG_MOST] = log.most_steps
     g[n.HASH_TOKENS] = queue.hash_tokens
     g[n.WINDOW] = window_tokens
     g[n.MAX_STEPS] = _max_steps(queue)
