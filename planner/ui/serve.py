@@ -1,28 +1,38 @@
-"""Starts the app with everything warm: modules imported, compiled code loaded, catalogues read, the first answer made once.
+"""Starts the app with its first answer ready: `python -m planner.ui.serve [streamlit options]`.
 
-`streamlit run app.py` works as well; there the first visitor waits for all of this.
+Streamlit imports a page's modules when the first visitor comes, and the planner's own caches are empty then. Both are filled here,
+in the process that serves, before the port opens.
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 
-from streamlit.web import cli
-
+from planner.errors import InputError
 from planner.paths import ROOT_DIR
 from planner.plan import plan
 from planner.scenario import Scenario
 
 
-def warm() -> None:
-    """Make the default plan, which reads and compiles whatever the page will need."""
-    plan(Scenario())
+def prepare() -> None:
+    """Import what the pages need and answer the scenario that the app opens with.
+
+    A fault in the user's own files is left for the page, which can show it.
+    """
+    import planner.ui.plans  # noqa: PLC0415 - the import is the work
+
+    _ = planner.ui.plans
+    with contextlib.suppress(InputError):
+        plan(Scenario())
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Warm up, then serve until stopped; arguments : further options of `streamlit run`."""
-    warm()
-    sys.argv = ["streamlit", "run", str(ROOT_DIR / "app.py"), *arguments]
-    cli.main()
+def main(options: Sequence[str]) -> None:
+    """Serve the app; options : Streamlit's own, such as --server.port 8600."""
+    from streamlit.web.cli import main as streamlit_main  # noqa: PLC0415 - after the planner, whose answer comes first
+
+    prepare()
+    sys.argv = ["streamlit", "run", str(ROOT_DIR / "app.py"), *options]
+    streamlit_main(prog_name="streamlit")
 
 
 if __name__ == "__main__":
