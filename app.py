@@ -3,7 +3,7 @@
 import streamlit as st
 
 from planner.ui import inputs
-from planner.ui.assets import ICON
+from planner.ui.assets import ICON, WORDMARK
 from planner.ui.components import share
 
 SIDEBAR_PX = 340
@@ -12,6 +12,7 @@ SIDEBAR_PX = 340
 def main() -> None:
     """Draw one run of the app."""
     st.set_page_config(page_title="Headroom", page_icon=ICON, layout="wide", initial_sidebar_state=SIDEBAR_PX)
+    st.logo(WORDMARK, size="large", icon_image=ICON)
     page = st.navigation(
         [
             st.Page("planner/ui/pages/plan.py", title="Plan", icon=":material/query_stats:", default=True),

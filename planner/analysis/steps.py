@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.errors import InputError
-from planner.step_model import Number, StepCoefficients, StepShape, step_s
+from planner.step_model import Number, StepCoefficients, StepShape, StepTime, step_s, step_time
 
 
 class Decoders(NamedTuple):
@@ -39,6 +39,12 @@ def decode_step_s(sequences: Number, context_tokens: Number, c: StepCoefficients
     sequences : how many [seq]; context_tokens : tokens that each has in the KV cache [token]
     """
     return step_s(_decode_shape(sequences, context_tokens, c), c)
+
+
+def decode_step(decoders: Decoders, c: StepCoefficients) -> StepTime:
+    """Return the same step with its parts; at least one sequence decodes."""
+    require_positive("sequences", decoders.sequences, "sequences")
+    return step_time(_decode_shape(decoders.sequences, decoders.context_tokens, c), c)
 
 
 def mixed_step_s(decoders: Decoders, chunk: Chunk, c: StepCoefficients) -> float:

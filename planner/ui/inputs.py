@@ -41,11 +41,12 @@ _SECTIONS: tuple[tuple[Section, str, str], ...] = (
 class ScenarioState:
     """What the sidebar holds.
 
+    widgets : what each widget holds, by key
     scenario : None while a field can't be read
     faults : what is wrong with which field
     """
 
-    values: Values
+    widgets: Values
     scenario: Scenario | None
     faults: tuple[InputError, ...]
 
@@ -79,7 +80,7 @@ def read_state(values: Values) -> ScenarioState:
 def _section(section: Section, title: str, icon: str, state: ScenarioState) -> None:
     fields = [field for field in FIELDS if field.section == section]
     wrong = {field.key for fault in state.faults if (field := field_of(fault.field)) in fields and field is not None}
-    label = f"**{title}** {summary_of(section, state.values)}"
+    label = f"**{title}** {summary_of(section, state.widgets)}"
     with st.expander(label, key=f"section-{section}", icon=":material/error:" if wrong else icon):
         if section == "workload":
             _workload(fields, state)
@@ -95,7 +96,7 @@ def _section(section: Section, title: str, icon: str, state: ScenarioState) -> N
                 icon=":material/restart_alt:",
                 on_click=actions.reset,
                 args=(keys,),
-                disabled=not changed(keys, state.values),
+                disabled=not changed(keys, state.widgets),
                 width="stretch",
             )
 
@@ -116,7 +117,7 @@ def _targets(fields: list[Field], state: ScenarioState) -> None:
 
 def _widgets(fields: list[Field], state: ScenarioState, *, disabled: bool = False) -> None:
     for field in fields:
-        _widget(field, state.values, disabled=disabled)
+        _widget(field, state.widgets, disabled=disabled)
         for fault in state.faults:
             if field_of(fault.field) is field:
                 st.markdown(f":red[:material/error: {sentence(_short(fault))}]")

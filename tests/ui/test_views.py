@@ -96,6 +96,16 @@ def test_memory_parts_fill_the_gpu(default_plan: Plan) -> None:
     assert figure(chosen.memory.kv_tokens) in title
 
 
+def test_step_parts_sum_to_the_step(default_plan: Plan) -> None:
+    step = views.planned_step(default_plan)
+    rows, title = views.step_rows(default_plan)
+    assert step is not None
+    assert math.isclose(sum(row["ms"] for row in rows) * MS, step.total_s + step.hidden_s, rel_tol=1e-9)
+    assert [row["ms"] for row in rows] == sorted((row["ms"] for row in rows), reverse=True)
+    assert seconds(step.total_s) in title
+    assert step.binds in title
+
+
 def test_knob_map_marks_the_choice(default_plan: Plan) -> None:
     rows, title = views.knob_rows(default_plan)
     chosen = default_plan.chosen

@@ -2,4 +2,6 @@
 
 from pathlib import Path
 
-ICON = str(Path(__file__).parent / "icon.png")
+_FOLDER = Path(__file__).parent
+ICON = str(_FOLDER / "icon.png")
+WORDMARK = str(_FOLDER / "headroom.svg")

@@ -83,12 +83,16 @@ def text(**options: Any) -> Spec:  # noqa: ANN401
     return {"type": "text", "color": INK, "fontSize": LABEL_SIZE, **options}
 
 
-def target_rule(value: float, label: str, *, axis_name: Literal["x", "y"]) -> list[Spec]:
-    """Return a dashed rule with its value written on it; axis_name : the axis that the value lies on."""
+def target_rule(value: float, label: str, *, axis_name: Literal["x", "y"], before: bool = False) -> list[Spec]:
+    """Return a dashed rule with its value written on it.
+
+    axis_name : the axis that the value lies on
+    before : write to the left of an upright rule, for one that stands at the right edge
+    """
     rows = [{"value": value, "label": label}]
     rule = {"type": "rule", "strokeDash": _TARGET_DASH, "color": GREY, "strokeWidth": 1.5}
     if axis_name == "x":
-        mark = text(align="left", baseline="top", dx=5, dy=2)
+        mark = text(align="right" if before else "left", baseline="top", dx=-5 if before else 5, dy=2)
         return [layer(rows, rule, x=number("value")), layer(rows, mark, x=number("value"), y={"value": 0}, text=name("label"))]
     mark = text(align="left", baseline="bottom", dx=4, dy=-3)
     return [layer(rows, rule, y=number("value")), layer(rows, mark, y=number("value"), x={"value": 0}, text=name("label"))]

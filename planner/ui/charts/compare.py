@@ -27,6 +27,7 @@ _LOG_DOLLARS_FROM = 20.0
 _ASSUMED_WIDTH_PX = 450.0
 _BESIDE_RING = 1.5
 _ROOM = 1.12
+_AT_EDGE = 0.8
 _LOG_ROOM = 1.25
 _PLACEMENT: dict[str, Spec] = {
     "right": {"align": "left", "dx": 11, "dy": 1},
@@ -62,7 +63,7 @@ def comparison(rows: Sequence[Row], title: str, target: tuple[float, str] | None
         "y": number("usd_per_day", scale=y_scale, axis=axis(y_title, format="$,.3~s", **ticks)),
     }
     ring = {"type": "point", "shape": "circle", "size": 420, "strokeWidth": 2, "filled": False, "color": INK}
-    layers = [] if target is None else target_rule(*target, axis_name="x")
+    layers = [] if target is None else target_rule(*target, axis_name="x", before=target[0] > _AT_EDGE * frame.tpot_ms[1])
     layers += [_points(rows, place), layer([row for row in rows if row["chosen"]], ring, **place)]
     for row, where in _places(rows, frame):
         options = {**_PLACEMENT[where], "fontWeight": 700 if row["chosen"] else 400}

@@ -21,7 +21,7 @@ from planner.ui.colours import ACCENT, GREY, HUES
 
 CURVE_HEIGHT = 280
 BAR_HEIGHT = 170
-ROW_HEIGHT = 30
+ROW_HEIGHT = 34
 _LABEL_ROOM = 1.5
 _LABEL_SIDE = 1.16
 _ABOVE_TARGET = 2.2
@@ -118,7 +118,7 @@ def step_bars(rows: Sequence[Row], title: str) -> Figure:
     y = name(
         "part",
         sort=[row["part"] for row in rows],
-        axis={"title": None, "labelFontSize": 12, "labelLimit": 200, "ticks": False, "domain": False},
+        axis={"title": None, "labelFontSize": 12, "labelLimit": 200, "labelOverlap": False, "ticks": False, "domain": False},
     )
     x = number("ms", axis=axis("Time in one step (ms)"), scale={"domain": [0.0, room], "nice": False})
     bars = layer(

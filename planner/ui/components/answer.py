@@ -42,7 +42,7 @@ def faults(state: ScenarioState) -> None:
 
 def refused(state: ScenarioState, fault: InputError) -> None:
     """Say why no plan could be made of a scenario that reads well."""
-    faults(ScenarioState(state.values, None, (fault,)))
+    faults(ScenarioState(state.widgets, None, (fault,)))
 
 
 def answer(plan: Plan) -> None:

@@ -14,6 +14,7 @@ from planner.ui import actions, uploads
 from planner.ui.choices import gpu_names, model_names, workload_names
 from planner.ui.components.common import READABLE_PX, ColumnConfigs, localized, source_table
 from planner.ui.fields import Value
+from planner.ui.inputs import scenario_state
 from planner.ui.views import catalogue as views
 from planner.ui.words import literal, sentence
 from planner.workloads import import_rows, save_workload
@@ -27,7 +28,7 @@ def gpus() -> None:
     """Draw the GPUs, the details of one, and the upload of a profile."""
     _table(views.gpus_frame(), "GPUs with memory, bandwidth, compute and the lowest price")
     names = gpu_names()
-    chosen = st.selectbox("Every figure of", list(names), format_func=names.__getitem__, key="catalogue-gpu", width=READABLE_PX)
+    chosen = _picked("Every figure of", names, "gpus")
     if chosen is not None:
         source_table(views.gpu_details(chosen), f"Figures of {names[chosen]} with their sources")
     _gpu_upload()
@@ -43,7 +44,7 @@ def models() -> None:
     """Draw the models, the details of one, and the upload of a config.json."""
     _table(views.models_frame(), "Models with parameters, KV cache and context")
     names = model_names()
-    chosen = st.selectbox("Details of", list(names), format_func=names.__getitem__, key="catalogue-model", width=READABLE_PX)
+    chosen = _picked("Details of", names, "model")
     if chosen is not None:
         facts, sources = views.model_details(chosen)
         _facts(facts)
@@ -55,12 +56,21 @@ def workloads() -> None:
     """Draw the workloads, the details of one, and the upload of a trace."""
     _table(views.workloads_frame(), "Workloads with their prompt and output lengths")
     names = workload_names()
-    chosen = st.selectbox("Details of", list(names), format_func=names.__getitem__, key="catalogue-workload", width=READABLE_PX)
+    chosen = _picked("Details of", names, "workload")
     if chosen is not None:
         facts, sources = views.workload_details(chosen)
         _facts(facts)
         source_table(sources, f"Sources of {names[chosen]}")
     _trace_upload()
+
+
+def _picked(label: str, names: dict[str, str], key: str) -> str | None:
+    """Ask for one entry; the scenario's own comes first. key : of the field that names it."""
+    ids = list(names)
+    own = scenario_state().widgets[key]
+    wanted = own[0] if isinstance(own, list) and own else own
+    index = ids.index(wanted) if isinstance(wanted, str) and wanted in ids else 0
+    return st.selectbox(label, ids, index=index, format_func=names.__getitem__, key=f"catalogue-{key}", width=READABLE_PX)
 
 
 def _table(frame: pd.DataFrame, alt: str) -> None:

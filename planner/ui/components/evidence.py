@@ -51,7 +51,7 @@ def replica(plan: Plan) -> None:
         rows, title = memory_rows(chosen)
         if rows:
             show(memory_bar(rows, title), key="chart-memory")
-        rows, title = step_rows(chosen)
+        rows, title = step_rows(plan)
         if rows:
             show(step_bars(rows, title), key="chart-step")
     with right:

@@ -45,5 +45,5 @@ def share() -> None:
             type="tertiary",
             on_click=actions.reset,
             args=(everything,),
-            disabled=not changed(everything, state.values),
+            disabled=not changed(everything, state.widgets),
         )

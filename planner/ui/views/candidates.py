@@ -3,6 +3,7 @@
 import pandas as pd
 
 from planner.exporters.candidates import candidate_rows
+from planner.exporters.table import Cell, spreadsheet_safe
 from planner.plan.results import Plan
 
 _MET = {
@@ -44,5 +45,5 @@ def _frame(plan: Plan, columns: dict[str, str], *, met: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(columns.values()))
 
 
-def _shown(cell: object) -> object:
-    return float(f"{cell:.{_FIGURES}g}") if isinstance(cell, float) else cell
+def _shown(cell: Cell) -> Cell:
+    return float(f"{cell:.{_FIGURES}g}") if isinstance(cell, float) else spreadsheet_safe(cell)

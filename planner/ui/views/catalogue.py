@@ -2,11 +2,13 @@
 
 import datetime as dt
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from pydantic import BaseModel
 
 from planner.exporters.listings import gpu_rows, model_rows, workload_rows
+from planner.exporters.table import spreadsheet_safe
 from planner.hardware import GpuProfile, Price, figure_names, list_prices, load_gpu
 from planner.models import ModelSpec, kv_bytes, load_model
 from planner.provenance import Source
@@ -73,18 +75,18 @@ def prices_frame(today: dt.date) -> pd.DataFrame:
     """Return the prices; today : the day against which an old one is marked."""
     rows = [
         {
-            "GPU": price.gpu_id,
+            "GPU": spreadsheet_safe(price.gpu_id),
             "Note": [STALE] if is_stale(price, today) else [],
             "$/GPU-hour": _rounded(price.usd_per_gpu_hour()),
             "Spot": _rounded(price.spot_usd_per_gpu_hour()),
             "GPUs": price.gpu_count,
-            "Provider": price.provider,
-            "Machine": price.instance,
-            "Region": price.region,
+            "Provider": spreadsheet_safe(price.provider),
+            "Machine": spreadsheet_safe(price.instance),
+            "Region": spreadsheet_safe(price.region),
             "As of": price.as_of,
-            "Source": price.source,
-            "Licence": price.licence,
-            "Remark": price.note,
+            "Source": spreadsheet_safe(price.source),
+            "Licence": spreadsheet_safe(price.licence),
+            "Remark": spreadsheet_safe(price.note),
         }
         for price in list_prices()
     ]
@@ -203,5 +205,6 @@ def _frame(rows: Sequence[dict[str, object]], titles: dict[str, str]) -> pd.Data
     return pd.DataFrame(data, columns=list(titles.values()))
 
 
-def _rounded(value: object) -> object:
-    return float(f"{value:.{_FIGURES}g}") if isinstance(value, float) else value
+def _rounded(value: Any) -> Any:  # noqa: ANN401 - a table holds text, numbers and dates
+    """Return a figure with three digits, and text that no spreadsheet runs once the table is saved."""
+    return float(f"{value:.{_FIGURES}g}") if isinstance(value, float) else spreadsheet_safe(value)

@@ -2,7 +2,9 @@
 
 import itertools
 
+from planner.analysis.steps import Decoders, decode_step
 from planner.plan.results import Candidate, Latency, Plan
+from planner.step_model import StepTime
 from planner.ui.charts.base import Row
 from planner.ui.charts.compare import MET, MISSED
 from planner.ui.colours import GREY, HUES, STEPS, gpu_colour, gpu_shape, on_step, step_of
@@ -165,10 +167,19 @@ def memory_rows(candidate: Candidate) -> tuple[list[Row], str]:
     return rows, title
 
 
-def step_rows(candidate: Candidate) -> tuple[list[Row], str]:
-    """Return the parts of one step at the planned load, longest first."""
-    step = candidate.step
-    if step is None:
+def planned_step(plan: Plan) -> StepTime | None:
+    """Return the step that the chosen replica runs most at the planned load: its mean number of sequences decode, mean context."""
+    chosen = plan.chosen
+    if chosen is None or chosen.latency is None or chosen.coefficients is None or chosen.latency.running_mean <= 0.0:
+        return None
+    decoders = Decoders(max(1.0, chosen.latency.running_mean), plan.lengths.running_context_mean)
+    return decode_step(decoders, chosen.coefficients)
+
+
+def step_rows(plan: Plan) -> tuple[list[Row], str]:
+    """Return the parts of that step, longest first."""
+    step = planned_step(plan)
+    if step is None or plan.chosen is None or plan.chosen.latency is None:
         return [], ""
     parts = sorted(((name, part_s) for name, part_s in step.parts().items() if part_s > 0.0), key=lambda item: -item[1])
     hidden = step.hidden_s > 0.0
@@ -177,13 +188,16 @@ def step_rows(candidate: Candidate) -> tuple[list[Row], str]:
             "part": _STEP_NAMES.get(name, name),
             "ms": part_s / MS,
             "label": f"{seconds(part_s)} · {percent(part_s / step.total_s)}"
-            + (" behind the GPU" if name == "host" and hidden else ""),
+            + (" beside the GPU" if name == "host" and hidden else ""),
             "hidden": name == "host" and hidden,
         }
         for name, part_s in parts
     ]
-    first = _STEP_NAMES.get(parts[0][0], parts[0][0])
-    title = f"A step takes {seconds(step.total_s)}, {percent(parts[0][1] / step.total_s)} of it in {first}: {step.binds} binds"
+    longest, longest_s = parts[0]
+    title = (
+        f"A decode step of {figure(round(plan.chosen.latency.running_mean))} sequences takes {seconds(step.total_s)}, "
+        f"{percent(longest_s / step.total_s)} of it in {_STEP_NAMES.get(longest, longest)}; {step.binds} binds it"
+    )
     return rows, title
 
 

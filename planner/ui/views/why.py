@@ -7,6 +7,7 @@ from planner.deployment import Deployment
 from planner.plan.results import Candidate, Plan
 from planner.provenance import Source
 from planner.step_coefficients import compute_dtype_on, weight_class
+from planner.ui.views.rows import planned_step
 from planner.ui.words import day, figure, gib, gigabytes_per_second, percent, plural, rate, seconds, span, stop, teraflops, usd
 from planner.units import DAY_S, HOURS_PER_DAY
 
@@ -50,7 +51,7 @@ def derivations(plan: Plan) -> tuple[Derivation, ...]:
     chosen = plan.chosen
     if chosen is None or plan.details is None:
         return (_load(plan),)
-    return (_load(plan), _memory(chosen), _capacity(plan, chosen), _replicas(chosen), _latency(chosen), _cost(plan, chosen))
+    return (_load(plan), _memory(chosen), _capacity(plan, chosen), _replicas(chosen), _latency(plan, chosen), _cost(plan, chosen))
 
 
 def source_row(name: str, value: str, source: Source) -> SourceRow:
@@ -160,8 +161,8 @@ def _replicas(chosen: Candidate) -> Derivation:
     )
 
 
-def _latency(chosen: Candidate) -> Derivation:
-    latency, step, record, deployment = chosen.latency, chosen.step, chosen.record, chosen.deployment
+def _latency(plan: Plan, chosen: Candidate) -> Derivation:
+    latency, record, deployment = chosen.latency, chosen.record, chosen.deployment
     if latency is None or record is None or deployment is None:
         return Derivation("Latency", (), ())
     gpu = deployment.gpu
@@ -175,10 +176,17 @@ def _latency(chosen: Candidate) -> Derivation:
             f"TPOT: mean {seconds(latency.tpot_mean_s)}, p99 {seconds(latency.tpot_p99_s)}."
         ),
     ]
+    step = planned_step(plan)
     if step is not None:
         parts = ", ".join(f"{name.replace('_', ' ')} {seconds(part_s)}" for name, part_s in step.parts().items() if part_s > 0.0)
         lines.append(
-            f"One step at that load: {parts}; hidden behind other work {seconds(step.hidden_s)}; together {seconds(step.total_s)}."
+            f"A decode step at that load: {parts}; hidden behind other work {seconds(step.hidden_s)}; "
+            f"together {seconds(step.total_s)}."
+        )
+    if plan.details is not None and plan.details.mean_field is not None:
+        check = plan.details.mean_field
+        lines.append(
+            f"Cross-check by the mean-field formulas: p99 TTFT {seconds(check.ttft_p99_s)}, p99 TPOT {seconds(check.tpot_p99_s)}."
         )
     lines.append(_evidence(record))
     dtype = _compute_dtype(deployment)
@@ -221,7 +229,8 @@ def _calibration_sources(chosen: Candidate) -> tuple[SourceRow, ...]:
         table, _, rest = name.partition(".")
         if rest and f"{table}.{rest.partition('.')[0]}" not in used:
             continue
-        value = f"{figure(parameter.value)} ({span(figure(parameter.low), figure(parameter.high))})"
+        write = gigabytes_per_second if name.endswith("bytes_per_s") else seconds if name.endswith("_s") else figure
+        value = f"{write(parameter.value)} ({span(write(parameter.low), write(parameter.high))})"
         rows.append(source_row(name, value, parameter.source))
     return tuple(rows)
 
@@ -248,7 +257,7 @@ def _cost(plan: Plan, chosen: Candidate) -> Derivation:
                 f"{usd(cost.usd_per_day)}/day: {tariff.provider} {tariff.instance}, {tariff.region}, {tariff.basis}."
             ),
             (
-                f"{figure(tariff.gpus_per_instance)} GPUs a machine; {figure(placement.gpus_used)} of "
+                f"GPUs of one machine: {figure(tariff.gpus_per_instance)}; {figure(placement.gpus_used)} of "
                 f"{figure(placement.gpus_paid)} paid GPUs hold a replica."
             ),
             (
