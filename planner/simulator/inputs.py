@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import InputError
-from planner.simulator.layout import POSITIONS, Ints
+from planner.simulator.layout import POSITIONS, Ints, Shorts
 from planner.simulator.limits import EngineLimits
 from planner.simulator.state import Queue
 from planner.workloads import BlockHashes
@@ -35,6 +35,11 @@ class RequestArrays(Protocol):
         ...
 
     @property
+    def cached_prompt_tokens(self) -> npt.NDArray[np.int64] | None:
+        """Tokens of each prompt that the prefix cache is known to hold, or None [token]."""
+        ...
+
+    @property
     def block_hashes(self) -> BlockHashes | None:
         """Content of the prompts' leading blocks, or None."""
         ...
@@ -49,12 +54,14 @@ class RequestTable:
     arrival_s : seconds, finite and not negative [s]
     prompt_tokens, output_tokens : [token]
     block_hashes : content of the prompts' leading blocks
+    cached_prompt_tokens : tokens of each prompt that the prefix cache is known to hold, where no content is given [token]
     """
 
     arrival_s: npt.NDArray[np.float64]
     prompt_tokens: npt.NDArray[np.int64]
     output_tokens: npt.NDArray[np.int64]
     block_hashes: BlockHashes | None = None
+    cached_prompt_tokens: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.arrival_s)
@@ -66,6 +73,9 @@ class RequestTable:
                 raise InputError(name, str(column.dtype), "must be whole numbers", "Round or convert the column first")
             if count and int(column.max()) > _MOST_TOKENS:
                 raise InputError(name, int(column.max()), f"must be at most {_MOST_TOKENS}", "Correct or drop the row")
+        cached = self.cached_prompt_tokens
+        if cached is not None and (len(cached) != count or bool(((cached < 0) | (cached > self.prompt_tokens)).any())):
+            raise InputError("cached_prompt_tokens", len(cached), "must be from 0 to each prompt's tokens", "Correct or drop it")
         wrong = ~np.isfinite(self.arrival_s) | (self.arrival_s < 0.0)
         if wrong.any():
             row = int(np.argmax(wrong))
@@ -117,8 +127,21 @@ def take_in(requests: RequestArrays, limits: EngineLimits, priorities: npt.NDArr
         identities=identities,
         offsets=offsets,
         hash_tokens=hashes.block_tokens if hashes is not None else limits.block_size,
+        known_hit=_known_hits(requests, limits, accepted),
     )
     return Intake(queue, accepted)
+
+
+def _known_hits(requests: RequestArrays, limits: EngineLimits, accepted: Ints) -> Shorts:
+    """Return the prompt tokens that the cache is said to hold, in whole blocks that leave a token to compute.
+
+    They are skipped, yet their blocks count as the request's own: who shares them isn't known.
+    """
+    cached = requests.cached_prompt_tokens
+    if cached is None or requests.block_hashes is not None or not limits.enable_prefix_caching:
+        return np.zeros(len(accepted), np.int32)
+    most = np.minimum(cached[accepted], requests.prompt_tokens[accepted] - 1)
+    return (most // limits.block_size * limits.block_size).astype(np.int32)
 
 
 def _identities(hashes: BlockHashes | None, accepted: Ints) -> tuple[Ints, Ints]:

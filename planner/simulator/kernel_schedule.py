@@ -363,7 +363,7 @@ def _admit(k: State) -> bool:
     idle = 0
     if k.g[n.CACHING]:
         found, idle = find_cached(k, request, slot, known)
-    computed = found * k.g[n.BLOCK_SIZE]
+    computed = max(found * k.g[n.BLOCK_SIZE], k.asked[n.KNOWN_HIT, request])
     tokens = min(cut_long_prefill(k, known - computed), k.g[n.BUDGET])
     reach = known if k.g[n.WHOLE_SEQUENCE] else computed + tokens
     spare = k.g[n.WATERMARK] if k.g[n.RUNNING] > 0 else 0

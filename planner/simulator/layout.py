@@ -199,7 +199,8 @@ RANK = 2
 PREEMPTED = 3
 CACHED = 4
 PRODUCED = 5
-ASKED_ROWS = 6
+KNOWN_HIT = 6  # prompt tokens that the prefix cache is said to hold, whole blocks
+ASKED_ROWS = 7
 
 # Rows of `times`
 ARRIVAL = 0

@@ -22,6 +22,7 @@ class Sequence:
     placeholders : output tokens that batches in flight will bring [token]
     hashed : blocks of this sequence that are findable by content [block]
     shared_keys : content of the leading blocks that other requests may share
+    known_hit : prompt tokens, in whole blocks, that the prefix cache is said to hold for certain [token]
     """
 
     index: int
@@ -30,6 +31,7 @@ class Sequence:
     output_tokens: int
     priority: int = 0
     shared_keys: Many[int] = ()
+    known_hit: int = 0
     computed: int = 0
     outputs: int = 0
     placeholders: int = 0
@@ -206,7 +208,7 @@ class PlainScheduler:
         while self.num_waiting and budget > 0 and len(self.running) < self.limits.max_num_seqs:
             sequence = self._heap[0][1] if self._heap else self._queue[0]
             found = self._find_cached(sequence)
-            computed = len(found) * self.limits.block_size
+            computed = max(len(found) * self.limits.block_size, sequence.known_hit)
             tokens = min(self._cut_long_prefill(sequence.known_tokens - computed), budget)
             reach = sequence.known_tokens if self.limits.scheduler_reserve_full_isl else computed + tokens
             spare = self.limits.watermark_blocks if self.running else 0

@@ -18,6 +18,7 @@ _SPARE_STEPS = 1000
 class Queue(NamedTuple):
     """The requests that the engine accepts, in order of arrival.
 
+    known_hit : prompt tokens, in whole blocks, that the prefix cache is said to hold for certain [token]
     identities, offsets, hash_tokens : content of the leading tokens: request i owns identities[offsets[i] : offsets[i + 1]], each
         of which stands for hash_tokens tokens and all before them
     """
@@ -29,6 +30,7 @@ class Queue(NamedTuple):
     identities: Ints
     offsets: Ints
     hash_tokens: int
+    known_hit: Shorts
 
 
 class LogSize(NamedTuple):
@@ -80,6 +82,7 @@ def _asked(queue: Queue) -> Shorts:
     asked[n.OUTPUT] = queue.output
     asked[n.RANK] = queue.rank
     asked[n.CACHED] = n.NONE
+    asked[n.KNOWN_HIT] = queue.known_hit
     return asked
 
 

@@ -29,6 +29,7 @@ class Case(NamedTuple):
     output: list[int]
     priority: list[int]
     shared: list[list[int]]
+    known_hit: list[int]
 
     def table(self) -> RequestTable:
         """Return the requests as the simulator takes them."""
@@ -36,7 +37,8 @@ class Case(NamedTuple):
             np.array(self.arrival_s, np.float64),
             np.array(self.prompt, np.int64),
             np.array(self.output, np.int64),
-            BlockHashes.from_lists(self.shared, self.limits.block_size),
+            None if any(self.known_hit) else BlockHashes.from_lists(self.shared, self.limits.block_size),
+            np.array(self.known_hit, np.int64) if any(self.known_hit) else None,
         )
 
     def options(self, *, log_steps: bool) -> SimulationOptions:
@@ -100,13 +102,19 @@ def cases(draw: st.DrawFn) -> Case:
         window_tokens=window,
         host_overlap=float(draw(st.booleans())),
     )
+    known_hit = [0] * count
+    if draw(st.integers(0, 3)) == 0:
+        shared = [[] for _ in range(count)]
+        known_hit = [draw(st.integers(0, tokens)) for tokens in prompt]
     stop: Any = draw(st.sampled_from(["length", "eos"]))
-    return Case(limits, costs, stop, [tick * TICK_S for tick in sorted(ticks)], prompt, output, priority, shared)
+    return Case(limits, costs, stop, [tick * TICK_S for tick in sorted(ticks)], prompt, output, priority, shared, known_hit)
 
 
 def run_both(case: Case) -> tuple[PlainResult, Any]:
     """Run the plain loop, and the compiled one with its step log."""
-    rows = zip(case.arrival_s, case.prompt, case.output, case.priority, case.shared, strict=True)
+    block_size = case.limits.block_size if case.limits.enable_prefix_caching else 10**9
+    hits = [min(hit, tokens - 1) // block_size * block_size for hit, tokens in zip(case.known_hit, case.prompt, strict=True)]
+    rows = zip(case.arrival_s, case.prompt, case.output, case.priority, case.shared, hits, strict=True)
     plain = run_plain(
         [Sequence(index, *row) for index, row in enumerate(rows)], case.limits, step_time_of(case.coefficients), case.stop
     )

@@ -186,3 +186,20 @@ def test_bench_refuses_other_files(text: str, reason: str, tmp_path: Path, capsy
 def test_bench_refuses_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="workload"):
         read_workload(tmp_path / "none.csv")
+
+
+def test_prompt_tokens_known_to_be_cached_are_skipped_in_whole_blocks() -> None:
+    rows = RequestTable(np.array([0.0]), np.array([100]), np.array([2]), None, np.array([70]))
+    costs = coefficients(linear_s_per_token=1.0)
+    limits = LIMITS._replace(max_num_batched_tokens=200, async_scheduling=False)
+    cached = simulate(rows, limits._replace(enable_prefix_caching=True), costs)
+    assert cached.cached_tokens.tolist() == [64]
+    assert values_s(cached, "ttft").tolist() == [36.0]
+    assert cached.averages.peak_kv_share == 7 / 20
+    assert values_s(simulate(rows, limits, costs), "ttft").tolist() == [100.0]
+
+
+@pytest.mark.parametrize("cached", [[-1], [11], [1, 1]])
+def test_impossible_hits_are_refused(cached: list[int]) -> None:
+    with pytest.raises(InputError, match="cached_prompt_tokens"):
+        RequestTable(np.array([0.0]), np.array([10]), np.array([2]), None, np.array(cached))
