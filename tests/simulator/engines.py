@@ -74,7 +74,7 @@ def engine_limits(draw: st.DrawFn, longest: int) -> EngineLimits:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, *, known_hits: bool = False) -> Case:
     """Draw a case whose times are sums of powers of two, so that ties are exact and both loops must agree on them."""
     count = draw(st.integers(1, 14))
     ticks = draw(st.lists(st.integers(0, 60), min_size=count, max_size=count))
@@ -103,7 +103,7 @@ def cases(draw: st.DrawFn) -> Case:
         host_overlap=float(draw(st.booleans())),
     )
     known_hit = [0] * count
-    if draw(st.integers(0, 3)) == 0:
+    if known_hits and draw(st.integers(0, 3)) == 0:
         shared = [[] for _ in range(count)]
         known_hit = [draw(st.integers(0, tokens)) for tokens in prompt]
     stop: Any = draw(st.sampled_from(["length", "eos"]))

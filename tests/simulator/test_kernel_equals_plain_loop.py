@@ -10,7 +10,7 @@ from tests.simulator.engines import LIGHT, Case, cases, run_both
 
 
 @LIGHT
-@given(cases())
+@given(cases(known_hits=True))
 def test_every_step_is_the_plain_loops(case: Case) -> None:
     plain, compiled = run_both(case)
     assert len(plain.steps) == len(compiled.steps)
@@ -35,7 +35,7 @@ def test_every_step_is_the_plain_loops(case: Case) -> None:
 
 
 @LIGHT
-@given(cases())
+@given(cases(known_hits=True))
 def test_stretches_change_nothing(case: Case) -> None:
     """Steps taken in a stretch, without the log, equal steps decided one by one."""
     limits = case.limits
@@ -50,7 +50,7 @@ def test_stretches_change_nothing(case: Case) -> None:
 
 
 @LIGHT
-@given(cases())
+@given(cases(known_hits=True))
 def test_gaps_are_those_between_a_requests_tokens(case: Case) -> None:
     """The histogram of gaps holds every token but each request's first, and their sum is the decode time of all requests."""
     _, result = run_both(case)
@@ -62,7 +62,7 @@ def test_gaps_are_those_between_a_requests_tokens(case: Case) -> None:
 
 
 @LIGHT
-@given(cases(), st.lists(st.floats(0.0, 1e-2), min_size=21, max_size=21), st.floats(0.0, 1.0))
+@given(cases(known_hits=True), st.lists(st.floats(0.0, 1e-2), min_size=21, max_size=21), st.floats(0.0, 1.0))
 def test_steps_take_the_step_models_time(case: Case, costs: list[float], inverse_p: float) -> None:
     """Every coefficient at once, with smooth maxima and experts: durations agree with the plain loop's to rounding."""
     c = case.coefficients

@@ -30,7 +30,7 @@ def poisson(count: int, rate_rps: float, seed: int) -> RequestTable:
 
 
 @LIGHT
-@given(cases())
+@given(cases(known_hits=True))
 def test_requests_and_tokens_are_conserved(case: Case) -> None:
     result = simulate(case.table(), case.limits, case.coefficients, case.options(log_steps=False))
     served = ~result.rejected
@@ -46,7 +46,7 @@ def test_requests_and_tokens_are_conserved(case: Case) -> None:
 
 
 @LIGHT
-@given(cases())
+@given(cases(known_hits=True))
 def test_blocks_are_conserved_and_bounded(case: Case) -> None:
     run = _run(
         take_in(case.table(), case.limits, case.options(log_steps=True).priorities),
@@ -65,7 +65,7 @@ def test_blocks_are_conserved_and_bounded(case: Case) -> None:
 
 
 @LIGHT
-@given(cases())
+@given(cases(known_hits=True))
 def test_the_clock_never_goes_back(case: Case) -> None:
     result = simulate(case.table(), case.limits, case.coefficients, case.options(log_steps=True))
     steps = result.steps
