@@ -1,6 +1,7 @@
 """The command line: the same documents as the browser and the Python API.
 
     python -m planner plan --rate 10 --gpu h100-80g-sxm
+    python -m planner simulate --scenario scenario.json --rate 8 --max-num-seqs 64
     python -m planner models | gpus | workloads
     python -m planner questions --json
 
@@ -8,6 +9,7 @@ Wrong input prints one line on standard error and exits with 2; a plan that can'
 """
 
 import argparse
+import gzip
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -38,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="planner", description="Capacity and cost planning for LLM serving.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_plan(verbs)
+    _add_simulate(verbs)
     for name, verb, text in (
         ("models", _models, "list the models of the catalogue"),
         ("gpus", _gpus, "list the GPUs of the catalogue"),
@@ -93,6 +96,26 @@ def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the 
     plan.add_argument("--seed", type=int, help="seed of every sampled quantity")
     plan.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     plan.set_defaults(verb=_plan)
+
+
+def _add_simulate(verbs: Any) -> None:  # noqa: ANN401
+    text = "replay requests on one replica of the planned deployment"
+    verb = verbs.add_parser("simulate", help=text, description=text)
+    verb.add_argument("--scenario", type=Path, help="scenario document (JSON); the default scenario without it")
+    verb.add_argument("--rate", type=float, metavar="R", help="requests a second of the replica (default: its planned rate)")
+    verb.add_argument("--requests", type=int, metavar="N", help="requests to serve (default 20000)")
+    verb.add_argument("--seed", type=int, metavar="S", help="seed of the requests (default: the scenario's)")
+    verb.add_argument("--recorded", action="store_true", help="replay the trace's own requests in their order")
+    verb.add_argument("--arrival-cv", type=float, metavar="CV", help="coefficient of variation of the gaps between arrivals")
+    verb.add_argument("--stop", choices=["length", "eos"], help="outputs end at max_tokens (default) or at a stop token")
+    verb.add_argument("--max-num-seqs", type=int, metavar="N", help="compare the plan with this setting")
+    verb.add_argument("--max-num-batched-tokens", type=int, metavar="N", help="compare the plan with this setting")
+    verb.add_argument("--async-scheduling", action=argparse.BooleanOptionalAction, help="compare the plan with this setting")
+    verb.add_argument("--prefix-caching", action=argparse.BooleanOptionalAction, help="compare the plan with this setting")
+    verb.add_argument("--log", type=Path, metavar="FILE.json.gz", help="write the first steps, as recorded schedules are written")
+    verb.add_argument("--output", type=Path, metavar="FILE", help="write the requests with their latencies: .csv or .parquet")
+    verb.add_argument("--json", action="store_true", help="print the result as JSON")
+    verb.set_defaults(verb=_simulate)
 
 
 def _add_questions(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
@@ -177,6 +200,45 @@ def _plan(arguments: argparse.Namespace) -> None:
 
     answer = plan(scenario_from_dict(scenario_document(arguments)))
     print(_json(plan_document(answer)) if arguments.json else plan_text(answer))
+
+
+def _simulate(arguments: argparse.Namespace) -> None:
+    from planner.exporters.replay import replay_document, replay_text, requests_csv, requests_parquet
+    from planner.plan import plan
+    from planner.replay import replay, settings_from_dict, step_log_document
+    from planner.scenario import scenario_from_json
+
+    write = {".csv": requests_csv, ".parquet": requests_parquet}
+    output: Path | None = arguments.output
+    if output is not None and output.suffix not in write:
+        raise InputError("--output", str(output), "must end in .csv or .parquet", "Name the file so")
+    given = {
+        "rate_rps": arguments.rate,
+        "requests": arguments.requests,
+        "seed": arguments.seed,
+        "order": "recorded" if arguments.recorded else None,
+        "arrival_cv": arguments.arrival_cv,
+        "stop": arguments.stop,
+        "max_num_seqs": arguments.max_num_seqs,
+        "max_num_batched_tokens": arguments.max_num_batched_tokens,
+        "async_scheduling": arguments.async_scheduling,
+        "enable_prefix_caching": arguments.prefix_caching,
+    }
+    settings = settings_from_dict({name: value for name, value in given.items() if value is not None})
+    text = "{}" if arguments.scenario is None else _read_scenario(arguments.scenario)
+    answer = replay(plan(scenario_from_json(text)), settings)
+    if output is not None:
+        _write("--output", output, write[output.suffix](answer))
+    if arguments.log is not None:
+        _write("--log", arguments.log, gzip.compress(json.dumps(step_log_document(answer), allow_nan=False).encode(), mtime=0))
+    print(_json(replay_document(answer)) if arguments.json else replay_text(answer))
+
+
+def _write(flag: str, path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(flag, str(path), f"can't be written ({error.strerror})", "Name a file in a folder that exists") from error
 
 
 def _models(arguments: argparse.Namespace) -> None:
