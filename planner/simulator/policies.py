@@ -5,6 +5,7 @@ ranks last instead of the one admitted last. vLLM itself has two of them; the ot
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -32,7 +33,7 @@ class Discipline:
 
     policy : a name in POLICIES
     prompt_weight, output_weight : cost of a prompt token and of an output token, in any common unit. 1 and 2 are those of the
-        virtual token counter's authors (Sheng et al., OSDI 2024, section 3.1); the step model gives a deployment's own
+        virtual token counter's authors (Sheng et al., OSDI 2024); the step model gives a deployment's own
     tenant_weights : share that each tenant is owed, by tenant; a tenant beyond the end has 1
     level_costs : cost at which a job falls to the next level of multi-level feedback, rising. Each level holds four times the
         one above, in the manner of FastServe (Wu et al., 2023), assumed
@@ -80,16 +81,12 @@ class Ledger:
     """The service that each tenant has had: the virtual token counters of Sheng et al. (OSDI 2024), algorithm 2."""
 
     discipline: Discipline
-    accounts: dict[int, Account] = field(default_factory=dict)
+    accounts: defaultdict[int, Account] = field(default_factory=lambda: defaultdict(Account))
     last_left: int | None = None
-
-    def account(self, tenant: int) -> Account:
-        """Return a tenant's account, a new one if need be."""
-        return self.accounts.setdefault(tenant, Account())
 
     def counter(self, tenant: int) -> float:
         """Return a tenant's weighted service and lift, divided by the share that it is owed."""
-        account = self.account(tenant)
+        account = self.accounts[tenant]
         weights = self.discipline.tenant_weights
         cost = self.discipline.cost(account.prompt_tokens, account.output_tokens)
         return account.lift + cost / (weights[tenant] if tenant < len(weights) else 1.0)
@@ -100,7 +97,7 @@ class Ledger:
         A tenant without a waiting request is lifted to the lowest counter among those with one, or to that of the tenant that left
         the queue last, so that idle time banks no credit.
         """
-        account = self.account(tenant)
+        account = self.accounts[tenant]
         if account.waiting == 0 and not back:
             others = [self.counter(other) for other, theirs in self.accounts.items() if theirs.waiting > 0]
             if others:
@@ -111,7 +108,7 @@ class Ledger:
 
     def leave(self, tenant: int) -> None:
         """Note that a request leaves the waiting queue."""
-        self.account(tenant).waiting -= 1
+        self.accounts[tenant].waiting -= 1
         self.last_left = tenant
 
 

@@ -82,10 +82,27 @@ class PolicyScheduler(PlainScheduler):
     def take_in(self, step: Step) -> list[Job]:
         """Note the tokens that a step brought; jobs that end give their blocks back and are returned."""
         ended: list[Job] = []
+        at_s = step.end_s
+        accounts = self.ledger.accounts
+        asynchronous = self.limits.async_scheduling
+        caching = self.limits.enable_prefix_caching
         for job in step.token_takers():
-            self._take_token(job, step.end_s, ended)
-        if ended:
-            self._settled = False
+            if job.finished:
+                self.wasted_rows += 1
+                continue
+            job.outputs += 1
+            accounts[job.tenant].output_tokens += 1
+            if job.first_token_s is None:
+                job.first_token_s = at_s
+            if asynchronous and job.running:
+                job.placeholders -= 1
+                if caching:
+                    self._hash_blocks(job, job.computed - job.placeholders)
+            if job.outputs == job.output_tokens:
+                self.shares.count(job, -len(job.blocks))
+                self._finish(job, at_s)
+                ended.append(job)
+                self._settled = False
         return ended
 
     def repeats(self, step: Step, following: Step | None) -> int:
@@ -116,7 +133,7 @@ class PolicyScheduler(PlainScheduler):
             job.computed += times
             job.outputs += times
             self._hash_blocks(job, min(job.computed, job.known_tokens))
-            self.ledger.account(job.tenant).output_tokens += times
+            self.ledger.accounts[job.tenant].output_tokens += times
         self._decisions += times
         return self.pool.used
 
@@ -294,7 +311,7 @@ class PolicyScheduler(PlainScheduler):
             job.cached_tokens = len(found) * self.limits.block_size
         if job.first_scheduled_s is None:
             job.first_scheduled_s = now_s
-            self.ledger.account(job.tenant).prompt_tokens += 0 if job.preloaded_tokens else job.prompt_tokens
+            self.ledger.accounts[job.tenant].prompt_tokens += 0 if job.preloaded_tokens else job.prompt_tokens
         self.recomputed_tokens += max(min(job.lost_tokens, job.known_tokens) - computed, 0)
         job.lost_tokens = 0
         self.running.append(job)
@@ -307,24 +324,6 @@ class PolicyScheduler(PlainScheduler):
             return False
         self.shares.count(job, more)
         return True
-
-    def _take_token(self, job: Job, at_s: float, ended: list[Job]) -> None:
-        """Note one token of a job at the end of a step."""
-        if job.finished:
-            self.wasted_rows += 1
-            return
-        job.outputs += 1
-        self.ledger.account(job.tenant).output_tokens += 1
-        if job.first_token_s is None:
-            job.first_token_s = at_s
-        if self.limits.async_scheduling and job.running:
-            job.placeholders -= 1
-            if self.limits.enable_prefix_caching:
-                self._hash_blocks(job, job.computed - job.placeholders)
-        if job.outputs == job.output_tokens:
-            self.shares.count(job, -len(job.blocks))
-            self._finish(job, at_s)
-            ended.append(job)
 
     def _remove_waiting(self, sequence: PlainSequence) -> None:
         self.room.take(_job(sequence))

@@ -79,7 +79,7 @@ def same_prefix_same_replica(offer: Offer, replicas: Sequence[ReplicaView], stat
 def same_prefix_unless_busy(offer: Offer, replicas: Sequence[ReplicaView], state: RouterState) -> int:
     """As prefix-affine, but pass over replicas with more than 1.25 times the mean number of requests, this one among them.
 
-    Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2018); the factor is the one of their example.
+    Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2018); the factor is assumed.
     """
     if offer.prefix is None:
         return fewest_requests(offer, replicas, state)
