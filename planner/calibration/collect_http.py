@@ -70,14 +70,13 @@ class RecordFile:
         self._synced_s = 0.0
         try:
             data = path.read_bytes() if path.exists() else b""
-            self._file = path.open("ab")
+            path.open("ab").close()
         except OSError as error:
             refuse("--out", str(path), f"can't be written ({error.strerror})", "Give a file in a folder that exists")
         headers = [self._remember(line, header) for line in data.splitlines()]
         if data and not any(headers):
             refuse("--out", str(path), "isn't a collector's file", "Give another name, so that nothing is spoilt")
-        if data and not data.endswith(b"\n"):
-            self._file.write(b"\n")
+        self._path, self._lead = path, b"\n" if data and not data.endswith(b"\n") else b""
         self.write({"record": "header", "format": FORMAT, "format_version": FORMAT_VERSION, **header})
 
     def _remember(self, line: bytes, header: Mapping[str, Any]) -> bool:
@@ -97,11 +96,12 @@ class RecordFile:
         """Append one record with the time, flush it, and see every few seconds that it is on disk."""
         now_s = time.time()
         at_utc = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now_s))}.{int(now_s % 1 * 1000):03d}Z"
-        self._file.write(json.dumps({**record, "at_utc": at_utc}, allow_nan=False).encode() + b"\n")
-        self._file.flush()
-        if now_s - self._synced_s > 5:
-            os.fsync(self._file.fileno())
-            self._synced_s = now_s
+        with self._path.open("ab", buffering=0) as file:
+            file.write(self._lead + json.dumps({**record, "at_utc": at_utc}, allow_nan=False).encode() + b"\n")
+            if now_s - self._synced_s > 5:
+                os.fsync(file.fileno())
+                self._synced_s = now_s
+        self._lead = b""
 
 
 class FailedRequestError(Exception):

@@ -144,12 +144,12 @@ def _shape(rows: pd.DataFrame, window: float) -> StepShape:
         decode_context_tokens=decodes * context,
         decode_window_tokens=decodes * np.minimum(context, window),
         prefill_pairs=tokens * (cached + 0.5 * per_chunk),
-        prefill_window_pairs=chunks * _window_pairs(per_chunk, cached, window),
+        prefill_window_pairs=chunks * window_pairs(per_chunk, cached, window),
         prefill_context_tokens=chunks * cached,
     )
 
 
-def _window_pairs(new: FloatArray, cached: FloatArray, window: float) -> FloatArray:
+def window_pairs(new: FloatArray, cached: FloatArray, window: float) -> FloatArray:
     """Return the query-key pairs of `new` tokens after `cached` ones when each sees at most `window` [token²]."""
     growing = np.clip(window - cached, 0.0, new)
     return growing * (cached + 0.5 * growing) + (new - growing) * window
