@@ -84,6 +84,13 @@ class Engine:
         self._stretch = None
         self.scheduler.add(job)
 
+    def drop(self, job: Job, now_s: float) -> bool:
+        """Take a waiting job out at `now_s`; return whether `next_s` has changed."""
+        self.catch_up(now_s)
+        changed, self._stretch = self._stretch is not None, None
+        self.scheduler.drop(job)
+        return changed
+
     def catch_up(self, now_s: float) -> None:
         """Run the steps of a stretch that have ended before `now_s`, so that the state is that of `now_s`."""
         if self._stretch is not None:

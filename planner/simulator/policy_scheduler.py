@@ -60,6 +60,11 @@ class PolicyScheduler(PlainScheduler):
         self.room.push(_job(sequence))
         self._settled = False
 
+    def drop(self, job: Job) -> None:
+        """Take a job out of the waiting queue; it won't come back."""
+        self.room.take(job)
+        self._settled = False
+
     def decide(self, now_s: float) -> Step:
         """Decide the next step from what is known now."""
         step = Step(scheduled_at_s=now_s)

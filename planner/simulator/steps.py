@@ -119,6 +119,10 @@ class Scheduler(Protocol):
         """Put a new job in the waiting queue."""
         ...
 
+    def drop(self, job: Job) -> None:
+        """Take a job out of the waiting queue."""
+        ...
+
     def decide(self, now_s: float) -> Step:
         """Return the next step; without rows when nothing can run."""
         ...

@@ -98,6 +98,8 @@ def test_predictors(sigma: float) -> None:
         ("handover.latency_s", {"handover": Handover("a", "b", 1.0, 1.0, -1.0)}),
         ("handover.first_output_from", {"handover": Handover("a", "b", 1.0, 1.0, 0.0, "both")}),  # type: ignore[arg-type]
         ("stop", {"stop": "never"}),
+        ("deadline_s", {"deadline_s": 0.0}),
+        ("deadline_s", {"deadline_s": NAN}),
         ("admission", {"admission": lambda _offer, _pools: Decision("divert", "c")}),
     ],
 )
@@ -107,7 +109,7 @@ def test_clusters(field: str, changes: dict[str, Any], limits: EngineLimits, usu
         Pool("a", spec, changes.get("replicas", (ReplicaTimes(),)), changes.get("router", "random")),
         Pool("b", EngineSpec(limits, usual)),
     )
-    whole = {name: changes[name] for name in ("handover", "admission", "pools") if name in changes}
+    whole = {name: changes[name] for name in ("handover", "admission", "pools", "deadline_s") if name in changes}
     with pytest.raises(InputError) as error:
         run_cluster(Cluster(**({"pools": pools} | whole)), one, np.random.default_rng(0))
     assert error.value.field == field

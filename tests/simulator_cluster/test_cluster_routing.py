@@ -174,6 +174,22 @@ def test_bounded_queue_never_holds_more_than_its_bound(pool: Callable[..., Pool]
     assert np.nanpercentile(bounded.ttft_s, 99) < 0.5 * np.nanpercentile(free.ttft_s, 99)
 
 
+def test_what_waits_past_the_deadline_is_dropped_and_the_rest_is_served_in_time(
+    pool: Callable[..., Pool], poisson: Poisson
+) -> None:
+    requests = poisson(400, 200.0, 6)
+    cluster = Cluster((pool("least-requests", 2),), deadline_s=0.3)
+    result = run(cluster, requests)
+    assert result.count(Outcome.EXPIRED) + result.count(Outcome.SERVED) == 400
+    assert result.count(Outcome.EXPIRED) > 50
+    assert result.queue_s[result.served].max() <= 0.3
+    assert np.isnan(result.first_scheduled_s[result.outcome == Outcome.EXPIRED]).all()
+    inside_s = result.e2e_s[result.served].sum() + 0.3 * result.count(Outcome.EXPIRED)
+    assert result.mean_in_system * result.makespan_s == pytest.approx(inside_s, rel=1e-9)
+    late = Pool("pool", cluster.pools[0].engine, (ReplicaTimes(0.0, 5.0),))
+    assert run(Cluster((late,), deadline_s=0.3), poisson(20, 50.0, 1)).count(Outcome.EXPIRED) == 20
+
+
 def test_predicted_ttft_rejects_what_would_come_late(pool: Callable[..., Pool], poisson: Poisson) -> None:
     requests = poisson(300, 60.0, 7, 2000, 20)
     hook = predicted_ttft("pool", 0.5, 512 / (1e-3 + 512 * 3e-5))

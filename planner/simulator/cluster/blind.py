@@ -24,12 +24,13 @@ _COMPILED_POLICIES = ("fcfs", "priority")
 
 def routed_beforehand(cluster: Cluster) -> bool:
     """Return whether a cluster can be run by the compiled engine: one pool, always ready, a blind router, vLLM's own decisions."""
-    if len(cluster.pools) != 1 or cluster.handover is not None or cluster.admission is not admit_all:
+    if len(cluster.pools) != 1 or cluster.handover is not None or cluster.deadline_s is not None:
         return False
     pool = cluster.pools[0]
     always_ready = all(times.ready_s == 0.0 and times.drained_s is None for times in pool.replicas)
     discipline = pool.engine.discipline
     plain = discipline.policy in _COMPILED_POLICIES and discipline.ageing_s is None and not discipline.class_limits
+    plain = plain and cluster.admission is admit_all
     return always_ready and plain and pool.engine.scheduler is None and not ROUTERS[pool.router].looks_at_replicas
 
 

@@ -1,8 +1,9 @@
 """The cluster's event loop.
 
 Events have one order: by (time, kind, sequence). At one instant replicas first become ready, then requests arrive in the order of
-the trace, then KV transfers end, then steps end, and last idle engines wake, so that all that has arrived takes part in what they
-decide. Events of one kind at one instant go in the order in which they were foreseen. The clock never goes back.
+the trace, then KV transfers end, then steps end, then idle engines wake, so that all that has arrived takes part in what they
+decide, and last what still waits at its deadline is dropped. Events of one kind at one instant go in the order in which they were
+foreseen. The clock never goes back.
 """
 
 import heapq
@@ -34,6 +35,7 @@ class Kind(IntEnum):
     TRANSFER = 2
     STEP_END = 3
     WAKE = 4
+    DEADLINE = 5
 
 
 class Event(NamedTuple):
@@ -136,10 +138,11 @@ class EventLoop:
 
     def _happen(self, event: Event) -> None:
         replica = event.replica
-        if event.kind == Kind.TRANSFER:
-            assert event.job is not None
-            assert self.cluster.handover is not None
-            self._route(event.job, self.pools[self.cluster.handover.decode])
+        if event.job is not None:
+            if event.kind == Kind.DEADLINE:
+                self._expire(event.job)
+            elif self.cluster.handover is not None:
+                self._route(event.job, self.pools[self.cluster.handover.decode])
             return
         assert replica is not None
         if event.kind == Kind.READY:
@@ -173,7 +176,23 @@ class EventLoop:
             handover = self.cluster.handover
             if handover is not None and pool.spec.name == handover.prefill:
                 job = _prefill_job(job)
+            if self.cluster.deadline_s is not None:
+                self._foresee(job.arrival_s + self.cluster.deadline_s, Kind.DEADLINE, None, job)
             self._route(job, pool)
+
+    def _expire(self, job: Job) -> None:
+        """Drop a job that has waited to its deadline, wherever it waits."""
+        if job.first_scheduled_s is not None:
+            return
+        for pool in self.pools.values():
+            if job in pool.held:
+                pool.held.remove(job)
+            for replica in pool.replicas:
+                if replica.jobs.get(job.index) is job:
+                    del replica.jobs[job.index]
+                    if replica.engine.drop(job, self.now_s):
+                        self._foresee_step_end(replica)
+        self.fates[job.index] = Fate(Outcome.EXPIRED, self._inside.pop(job.index))
 
     def _pool_of(self, decision: Decision) -> LivePool | None:
         if decision.verb == "reject":

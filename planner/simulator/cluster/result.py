@@ -19,12 +19,14 @@ class Outcome(IntEnum):
 
     SERVED : its last token came; REFUSED : no engine could hold it; REJECTED : by the admission hook
     UNFINISHED : the run was stopped because engines preempted without end
+    EXPIRED : dropped because it had waited to the deadline without a token being computed
     """
 
     SERVED = 0
     REFUSED = 1
     REJECTED = 2
     UNFINISHED = 3
+    EXPIRED = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -94,11 +94,15 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Pools, the hook at the door, and the hand-over between pools; requests that are admitted go to the first pool."""
+    """Pools, the hook at the door, and the hand-over between pools; requests that are admitted go to the first pool.
+
+    deadline_s : a request that has waited so long with no token computed is dropped; None: it waits on [s]
+    """
 
     pools: tuple[Pool, ...]
     admission: Admission = admit_all
     handover: Handover | None = None
+    deadline_s: float | None = None
 
 
 def check_cluster(cluster: Cluster) -> Cluster:
@@ -116,6 +120,8 @@ def check_cluster(cluster: Cluster) -> Cluster:
         _check_replicas(pool)
     if cluster.handover is not None:
         _check_handover(cluster.handover, names)
+    if cluster.deadline_s is not None and not (isfinite(cluster.deadline_s) and cluster.deadline_s > 0.0):
+        raise InputError("deadline_s", cluster.deadline_s, "must be finite and above 0", "Give seconds, or None for no deadline")
     return cluster
 
 
