@@ -132,7 +132,17 @@ def test_a_name_can_hold_anything() -> None:
 def test_curve_keeps_the_target_readable_beside_saturation() -> None:
     layers = checked(latency_curve(CURVE, "", "TPOT", (30.0, "target 30 ms")))
     assert axis_titles(layers) == {"Arrival rate of one replica (requests/s)", "TPOT (ms)"}
-    assert {layer["encoding"]["y"]["scale"]["domain"][1] for layer in marks(layers, "line")} == {30.0 * 2.2}
+    assert {layer["encoding"]["y"]["scale"]["domain"][1] for layer in marks(layers, "line")} == {30.0 * 2.1 * 1.06}
+
+
+@pytest.mark.parametrize(("target_ms", "drawn"), [(5.0, True), (30.0, True), (900.0, True), (2000.0, True), (10_000.0, False)])
+def test_a_target_is_drawn_inside_the_frame_or_said_to_be_above(target_ms: float, drawn: bool) -> None:
+    layers = checked(latency_curve(CURVE, "", "TPOT", (target_ms, "target")))
+    top = marks(layers, "line")[0]["encoding"]["y"]["scale"]["domain"][1]
+    assert bool(marks(layers, "rule")) == drawn
+    assert (target_ms <= top) == drawn
+    planned_ms = next(row["p99_ms"] for row in CURVE if row["planned"])
+    assert planned_ms <= top
 
 
 def test_curve_without_a_target_shows_everything() -> None:

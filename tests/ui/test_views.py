@@ -1,5 +1,6 @@
 """What the Plan page says of a plan: every figure in it is the plan's own, with its unit, and its derivation adds up."""
 
+import datetime as dt
 import math
 import re
 from dataclasses import replace
@@ -17,9 +18,11 @@ from planner.ui.views.why import derivations
 from planner.ui.words import figure, literal, seconds, sentence
 from planner.units import GIB, MS
 
+TODAY = dt.date(2026, 11, 30)
+
 
 def test_metrics_state_the_plan_with_interval_and_target(default_plan: Plan) -> None:
-    gpus, ttft, tpot, cost = metrics(default_plan)
+    gpus, ttft, tpot, cost = metrics(default_plan, TODAY)
     chosen = default_plan.chosen
     assert chosen is not None
     assert chosen.replicas is not None
@@ -33,8 +36,19 @@ def test_metrics_state_the_plan_with_interval_and_target(default_plan: Plan) -> 
     assert cost.value.endswith("/day")
 
 
+def test_an_old_price_is_dated_and_marked(default_plan: Plan) -> None:
+    assert default_plan.chosen is not None
+    assert default_plan.chosen.cost is not None
+    as_of = default_plan.chosen.cost.tariff.as_of
+    assert as_of is not None
+    fresh, old = (metrics(default_plan, as_of + dt.timedelta(days=days))[3].note for days in (90, 91))
+    assert "price of" in fresh
+    assert "days old" not in fresh
+    assert "91 days old" in old
+
+
 def test_metrics_stay_away_where_there_is_no_answer(default_plan: Plan) -> None:
-    assert metrics(replace(default_plan, chosen=None)) == ()
+    assert metrics(replace(default_plan, chosen=None), TODAY) == ()
 
 
 def test_an_interval_of_one_value_is_one_figure() -> None:

@@ -22,9 +22,11 @@ from planner.ui.colours import ACCENT, GREY, HUES
 CURVE_HEIGHT = 280
 BAR_HEIGHT = 170
 ROW_HEIGHT = 34
-_LABEL_ROOM = 1.5
+_LABEL_ROOM = 1.75
 _LABEL_SIDE = 1.16
-_ABOVE_TARGET = 2.2
+_ABOVE_TARGET = 2.1
+_HEAD_ROOM = 1.06
+_FAR_ABOVE = 2.5
 
 
 def latency_curve(rows: Sequence[Row], title: str, quantity: str, target: tuple[float, str] | None) -> Figure:
@@ -50,7 +52,7 @@ def latency_curve(rows: Sequence[Row], title: str, quantity: str, target: tuple[
     p99, mean = number("p99_ms", scale=scale, axis=y_axis), number("mean_ms", scale=scale, axis=y_axis)
     line = {"type": "line", "clip": True, "strokeWidth": 2.5, "color": ACCENT, "point": {"color": ACCENT, "size": 22}}
     planned = [row for row in rows if row["planned"]]
-    layers = [] if target is None else target_rule(*target, axis_name="y")
+    layers = [] if target is None else _target_layers(target, scale)
     layers += [
         layer(rows, {"type": "line", "clip": True, "strokeWidth": 1.8, "color": GREY}, **tip, y=mean),
         layer(rows, line, **tip, y=p99),
@@ -63,12 +65,35 @@ def latency_curve(rows: Sequence[Row], title: str, quantity: str, target: tuple[
 
 
 def _latency_scale(rows: Sequence[Row], target_ms: float | None) -> tuple[Spec, str]:
-    """Return a scale on which the target stays readable: what lies far above it, near saturation, leaves the frame."""
+    """Return a scale on which both the lines and the target can be read.
+
+    What lies far above the target, near saturation, leaves the frame; a target far above every line is left out of it.
+    """
     both = [row[column] for row in rows for column in ("p99_ms", "mean_ms")]
     if target_ms is None:
         return scale_for(both)
-    inside = max([target_ms, *(row["p99_ms"] for row in rows if row["planned"])]) * _ABOVE_TARGET
-    return {"domain": [0.0, min(max(both) * 1.05, inside)], "nice": False}, ""
+    highest, planned_ms = max(both), max([row["p99_ms"] for row in rows if row["planned"]], default=0.0)
+    if target_ms > _FAR_ABOVE * highest:
+        top = highest * _HEAD_ROOM
+    else:
+        top = max(min(highest, max(target_ms, planned_ms) * _ABOVE_TARGET), target_ms) * _HEAD_ROOM
+    return {"domain": [0.0, top], "nice": False}, ""
+
+
+def _target_layers(target: tuple[float, str], scale: Spec) -> list[Spec]:
+    """Draw the target, or say at the top that it lies above the frame."""
+    top = scale["domain"][1]
+    if target[0] <= top:
+        return target_rule(*target, axis_name="y")
+    return [
+        layer(
+            [{"value": top}],
+            text(align="left", baseline="top", dx=4, dy=2),
+            x={"value": 0},
+            y={"value": 0},
+            text={"value": f"{target[1]} is far above"},
+        )
+    ]
 
 
 def _end_label(rows: Sequence[Row], x: Spec, y: Spec, label: str) -> Spec:

@@ -1,5 +1,7 @@
 """The top of the Plan page: the sentence, the four figures, and what would change them."""
 
+import datetime as dt
+
 import streamlit as st
 
 from planner.errors import InputError
@@ -45,11 +47,11 @@ def refused(state: ScenarioState, fault: InputError) -> None:
     faults(ScenarioState(state.widgets, None, (fault,)))
 
 
-def answer(plan: Plan) -> None:
-    """Draw the sentence with the figures in it, and the four figures with their intervals."""
+def answer(plan: Plan, today: dt.date) -> None:
+    """Draw the sentence with the figures in it, and the four figures with their intervals; today : marks an old price."""
     with st.container(width=READABLE_PX):
         st.markdown(f"#### {sentence(plan.summary)}")
-    views = metrics(plan)
+    views = metrics(plan, today)
     if views:
         grid = st.grid(len(views), min_column_width=METRIC_PX)
         for view in views:

@@ -1,5 +1,7 @@
 """The Plan page: the answer first, then the evidence, then what to do."""
 
+import datetime as dt
+
 import streamlit as st
 
 from planner.errors import InputError
@@ -27,7 +29,7 @@ def main() -> None:
 
 def draw(plan: Plan) -> None:
     """Draw an answer with its evidence."""
-    answer.answer(plan)
+    answer.answer(plan, dt.datetime.now(dt.UTC).date())
     answer.nearest(plan)
     chart, change = st.columns([5, 3], gap="large")
     with chart:

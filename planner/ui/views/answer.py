@@ -1,10 +1,12 @@
 """The top of the Plan page: four figures with their intervals."""
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.plan.results import Interval, Plan
-from planner.ui.words import DASH, figure, percent, plural, seconds, span, stop, usd
+from planner.pricing import Tariff
+from planner.ui.words import DASH, day, figure, percent, plural, seconds, span, stop, usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +23,11 @@ class MetricView:
     help: str
 
 
-def metrics(plan: Plan) -> tuple[MetricView, ...]:
-    """Return the four figures of a plan; empty when there is no answer."""
+def metrics(plan: Plan, today: dt.date) -> tuple[MetricView, ...]:
+    """Return the four figures of a plan; empty when there is no answer. today : the day against which an old price is marked."""
     if plan.chosen is None or plan.details is None:
         return ()
-    return (_gpus(plan), _ttft(plan), _tpot(plan), _cost(plan))
+    return (_gpus(plan), _ttft(plan), _tpot(plan), _cost(plan, today))
 
 
 def interval(value: Interval, write: Callable[[float], str]) -> str:
@@ -76,7 +78,7 @@ def _latency(plan: Plan, label: str, target_s: float | None, meaning: str) -> Me
     )
 
 
-def _cost(plan: Plan) -> MetricView:
+def _cost(plan: Plan, today: dt.date) -> MetricView:
     chosen, details = plan.chosen, plan.details
     if chosen is None or details is None or chosen.cost is None:
         return MetricView("Cost", DASH, "no price is known", "Give your own price for this GPU under Where.")
@@ -86,9 +88,16 @@ def _cost(plan: Plan) -> MetricView:
     return MetricView(
         "Cost",
         f"{usd(cost.usd_per_day)}/day",
-        f"{likely}{usd(cost.usd_per_million_tokens)} per M tokens",
+        f"{likely}{usd(cost.usd_per_million_tokens)} per M tokens · {_price_date(tariff, today)}",
         f"{plural(cost.placement.instances, 'machine')} {tariff.instance} at {usd(tariff.usd_per_instance_hour)}/h {tariff.basis}, "
         f"{tariff.provider} {tariff.region}. {usd(cost.usd_per_million_prompt_tokens)} per million prompt tokens, "
         f"{usd(cost.usd_per_million_output_tokens)} per million output tokens; "
         f"{figure(cost.placement.idle_gpus)} GPUs paid for stay idle.",
     )
+
+
+def _price_date(tariff: Tariff, today: dt.date) -> str:
+    if tariff.as_of is None:
+        return "your price"
+    age = f", {(today - tariff.as_of).days} days old" if tariff.is_stale(today) else ""
+    return f"price of {day(tariff.as_of)}{age}"

@@ -192,7 +192,8 @@ def price_ages(today: dt.date) -> str:
     prices = list_prices()
     stale = sum(is_stale(price, today) for price in prices)
     newest, oldest = max(price.as_of for price in prices), min(price.as_of for price in prices)
-    marked = f"{stale} are over 90 days old and marked" if stale else "none is over 90 days old"
+    old = "all are" if stale == len(prices) else f"{stale} are"
+    marked = f"{old} over 90 days old and marked" if stale else "none is over 90 days old"
     return f"{len(prices)} prices, read between {day(oldest)} and {day(newest)}; {marked}."
 
 

@@ -195,7 +195,7 @@ def step_rows(plan: Plan) -> tuple[list[Row], str]:
     ]
     longest, longest_s = parts[0]
     title = (
-        f"A decode step of {figure(round(plan.chosen.latency.running_mean))} sequences takes {seconds(step.total_s)}, "
+        f"A decode step of {plural(max(1, round(plan.chosen.latency.running_mean)), 'sequence')} takes {seconds(step.total_s)}, "
         f"{percent(longest_s / step.total_s)} of it in {_STEP_NAMES.get(longest, longest)}; {step.binds} binds it"
     )
     return rows, title
