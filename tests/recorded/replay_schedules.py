@@ -9,6 +9,7 @@ loop instead of the compiled one. The file's format is described in tests/record
 import argparse
 import gzip
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -202,12 +203,14 @@ def replay_plain(case: Mapping[str, Any]) -> Replay:
 def differences(case: Mapping[str, Any], replay: Replay) -> Iterator[str]:
     """Yield each difference between a replay and the recording, in order of time."""
     recorded = case["result"]
-    for index, (ours, theirs) in enumerate(zip(replay.steps, recorded["steps"], strict=False)):
-        yield from (f"step {index}: {text}" for text in _step_differences(ours, theirs))
+    for index, (mine, other) in enumerate(zip(replay.steps, recorded["steps"], strict=False)):
+        yield from (f"step {index}: {text}" for text in _step_differences(mine, other))
     if len(replay.steps) != len(recorded["steps"]):
         yield f"{len(replay.steps)} steps, recorded {len(recorded['steps'])}"
     for name in ("first_token_s", "finish_s"):
-        yield from _map_differences(name, getattr(replay.outcome, name), recorded[name], TOLERANCE_S)
+        ours = {key: value for key, value in getattr(replay.outcome, name).items() if not math.isnan(value)}
+        theirs = {str(key): value for key, value in recorded[name].items() if value is not None}
+        yield from _map_differences(name, ours, theirs, TOLERANCE_S)
     for name in ("preemptions", "cached_tokens"):
         ours = {key: value for key, value in getattr(replay.outcome, name).items() if value > 0}
         theirs = {str(key): value for key, value in recorded[name].items() if value is not None and value > 0}

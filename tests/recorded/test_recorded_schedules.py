@@ -97,3 +97,11 @@ def test_a_case_with_an_unknown_knob_is_a_difference(tmp_path: Path, capsys: pyt
     case["engine"]["unheard_of"] = 1
     assert main([str(_write(tmp_path / "cases.json.gz", [case]))]) == 1
     assert "can't be replayed" in capsys.readouterr().out
+
+
+def test_a_request_that_the_engine_refuses_has_no_times_in_either(tmp_path: Path) -> None:
+    case = _tiny()
+    length = case["engine"]["max_model_len"]
+    case["requests"].append({"id": 999, "arrival_s": 0.0, "prompt_len": length, "output_len": 1})
+    path = str(_write(tmp_path / "cases.json.gz", [case]))
+    assert main([path]) == main([path, "--plain"]) == 0
