@@ -226,7 +226,7 @@ def planned(facts: Mapping[str, Any], most_tokens: int, *, full: bool) -> list[P
     lengths = (8, 32, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768) if full else (16, 128, 512, 2048, 8192)
     plans = [Plan(1, length, 1) for length in lengths]
     plans += [Plan(n, context, outputs) for n in batches for context in contexts]
-    plans += [Plan(n, contexts[1], outputs, length) for n in batches[2::2] for length in lengths[2:-1]]
+    plans += [Plan(n, c, outputs, length) for n in batches[1::2] for c in contexts[:2] for length in lengths[1:-1]]
     room = min(0.95 * facts["num_gpu_blocks"] * facts["block_size"], most_tokens + outputs * facts["max_num_seqs"])
     fits = [
         plan for plan in plans

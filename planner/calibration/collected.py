@@ -221,7 +221,8 @@ def _same_machine(reading: _Reading, header: Header) -> None:
     if not reading.headers:
         return
     first = reading.headers[0]
-    for part in ("collector", "machine", "software"):
+    parts = ("collector", "machine", "software", "settings") if first.collector == "torch" else ("collector", "machine", "software")
+    for part in parts:  # one set of operators is of one model; engines and servers each say what they ran
         one, other = getattr(first, part), getattr(header, part)
         if one != other:
             names = (first.machine.device_name, header.machine.device_name) if part == "machine" else (one, other)

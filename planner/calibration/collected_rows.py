@@ -5,17 +5,20 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-LONGEST_S = 3600.0
+from planner.errors import InputError
+
 MOST_FLOPS_PER_S = 1e17
 """No single device multiplies faster in any dtype: more than four times the densest FP4 rate of 2026."""
 MOST_BYTES_PER_S = 1e14
 """No single device moves bytes faster: several times the memory bandwidth of 2026."""
 
-Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
-Moment = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+_AGAIN = "Measure it again"
+
+Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
+Moment = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(ge=0, le=10**12, strict=True)]
 Positive = Annotated[int, Field(ge=1, le=10**12, strict=True)]
-Amount = Annotated[float, Field(ge=0, le=1e16, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, le=1e16, allow_inf_nan=False, strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=300)]
 Text = Annotated[str, Field(max_length=2000)]
 Dtype = Literal["fp32", "bf16", "fp16", "fp8"]
@@ -72,7 +75,7 @@ class Timed(Watched):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.lower_quartile_s <= self.median_s <= self.upper_quartile_s:
-            raise ValueError("the median must lie between the quartiles")
+            raise InputError("median_s", self.median_s, "must lie between the quartiles", _AGAIN)
         return self
 
     def work(self) -> tuple[float, float]:
@@ -266,11 +269,11 @@ class Step(Row):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if not self.scheduled_at_s <= self.output_at_s <= self.processed_at_s:
-            raise ValueError("a step must be scheduled before its output comes, and that before it is processed")
+            raise InputError("output_at_s", self.output_at_s, "must lie between scheduled_at_s and processed_at_s", _AGAIN)
         if self.step_s > (self.processed_at_s - self.scheduled_at_s) * (1 + 1e-6) + 1e-6:
-            raise ValueError("step_s exceeds the time from decision to result: times must share one unit")
+            raise InputError("step_s", self.step_s, "exceeds the time from decision to result: times must share one unit", _AGAIN)
         if not self.decode and not self.prefill:
-            raise ValueError("the batch must hold a row")
+            raise InputError("decode", [], "must hold a row where prefill is empty", _AGAIN)
         return self
 
 
@@ -307,7 +310,7 @@ class Request(BaseModel):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.ttft_s > self.e2e_s:
-            raise ValueError("ttft_s must not exceed e2e_s")
+            raise InputError("ttft_s", self.ttft_s, "must not exceed e2e_s", _AGAIN)
         return self
 
 

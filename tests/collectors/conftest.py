@@ -1,5 +1,6 @@
 """Fixtures of the collectors' tests."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -20,3 +21,12 @@ def fake_server() -> Iterator[FakeServer]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """Collectors take SIGINT and SIGTERM for themselves; tests give them back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
