@@ -190,6 +190,8 @@ def capacity_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets
         at = latency_at(demand, replica, knobs, saturated)
         return Capacity(saturated, at.binds, at)
     missed = latency_at(demand, replica, knobs, saturated * _MARGIN)
+    if miss(missed, targets) <= 0.0:
+        return Capacity(saturated, missed.binds, missed, missed.running_peak)
     met = missed
     for halvings in range(1, _HALVINGS + 1):
         met = latency_at(demand, replica, knobs, saturated / 2**halvings)

@@ -27,6 +27,7 @@ from planner.units import GIB, duration
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
 SEQUENCES = (32, 64, 128, 256, 512, 1024)
 _SAME_CAPACITY = 0.01
+_MOST_REFUSED = 0.001
 _Item = TypeVar("_Item")
 _Out = TypeVar("_Out")
 
@@ -237,6 +238,8 @@ def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, *, 
         "knobs": knobs,
         "binds": capacity.binds,
     }
+    if capacity.latency.refused_share > _MOST_REFUSED:
+        return rejected(question, layout, _too_long(question, fitted, capacity.latency.refused_share), **known)
     if capacity.rate_rps is None:
         return rejected(question, layout, _misses(capacity, scenario), latency=capacity.latency, **known)
     replicas = replicas_for(question.load.peak_rps, capacity.rate_rps, scenario.fleet.headroom, scenario.fleet.spare_replicas)
@@ -303,6 +306,14 @@ def _does_not_fit(memory: MemoryBudget) -> Rejection:
     missing = f"{shortfall.missing_bytes / GIB:.3g} GiB"
     remedy = f"Free {missing} on each GPU: a larger TP size, fewer bits a weight or a shorter max_model_len"
     return Rejection("weights do not fit", shortfall.reason, remedy, miss)
+
+
+def _too_long(question: Question, engine: Engine, refused_share: float) -> Rejection:
+    length = engine.memory.max_model_len
+    longest = question.demand.longest_tokens
+    detail = f"the engine would refuse {refused_share:.0%} of the requests: they exceed its context of {length or 0:,} tokens"
+    remedy = f"Serve with max_model_len {longest:,} or more, on a GPU whose KV cache holds one such request"
+    return Rejection("requests are too long", detail, remedy, longest / length if length else None)
 
 
 def _misses(capacity: Capacity, scenario: Scenario) -> Rejection:

@@ -199,6 +199,15 @@ def test_a_model_too_large_for_a_gpu_says_what_is_missing() -> None:
     assert "GiB" in (rejection.remedy or "")
 
 
+def test_a_context_shorter_than_the_requests_is_a_reason_with_its_share() -> None:
+    answer = of(engine={"max_model_len": 512}, hardware=H100)
+    rejection = answer.candidates[0].rejection
+    assert answer.chosen is None
+    assert rejection is not None
+    assert rejection.reason == "requests are too long"
+    assert "max_model_len" in (rejection.remedy or "")
+
+
 def test_a_tp_size_that_does_not_divide_is_a_reason_not_a_crash() -> None:
     answer = of(hardware={"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [3]})
     assert answer.candidates[0].rejection is not None
