@@ -65,3 +65,17 @@ def test_a_class_at_its_limit_doesnt_hold_up_the_others(usual: StepCoefficients,
     requests = table([0.0, 0.0, 0.0, 0.01], 100, 50)
     run = run_engine(spec, requests, Traits(class_index=np.array([1, 1, 1, 0], np.int64)))
     assert run.first_scheduled_s[3] < run.finish_s[0] <= run.first_scheduled_s[1] < run.finish_s[1] <= run.first_scheduled_s[2]
+
+
+def test_a_class_over_its_limit_preempts_its_own_and_the_others_decode_on(
+    usual: StepCoefficients, table: Callable[..., RequestTable]
+) -> None:
+    """Two batch requests grow past their class's blocks; the interactive one behind them loses no step by that."""
+    limits = EngineLimits(max_num_seqs=8, max_num_batched_tokens=512, block_size=16, num_blocks=100, async_scheduling=False)
+    spec = EngineSpec(limits, usual, Discipline(class_limits=(ClassLimit(), ClassLimit(max_kv_tokens=240))))
+    requests = table([0.0, 0.0, 0.0], [100, 100, 100], [60, 60, 100])
+    run, steps = engine_steps(spec, requests, Traits(class_index=np.array([1, 1, 0], np.int64)))
+    preempting = [step for step in steps if step.preempted]
+    assert [job.index for step in preempting for job in step.preempted] == [1]
+    assert all(2 in [job.index for job in step.decoders] for step in preempting)
+    assert run.preemptions.tolist() == [0, 1, 0]

@@ -163,6 +163,16 @@ def test_static_batches(batching: StaticBatching, usual: StepCoefficients, one: 
         simulate_static(one, batching, usual)
 
 
+def test_a_run_that_would_not_end_is_stopped_and_says_so(
+    limits: EngineLimits, usual: StepCoefficients, table: Callable[..., RequestTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.simulator.cluster.events.STEPS_PER_TOKEN", 0)
+    run = run_engine(EngineSpec(limits, usual), table([0.0, 0.0, 500.0], 10, 5))
+    assert run.outcome.tolist() == [Outcome.UNFINISHED] * 3
+    assert run.judgement.verdict == "overloaded"
+    assert np.isnan(run.finish_s).all()
+
+
 def test_no_requests_and_impossible_requests(
     limits: EngineLimits, usual: StepCoefficients, table: Callable[..., RequestTable]
 ) -> None:

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from planner.simulator.cluster import ClusterResult, EngineSpec, Outcome, engine_steps, run_engine
+from planner.simulator.inputs import RequestTable
 from planner.simulator.job import Traits
-from planner.simulator.plain_run import PlainResult
+from planner.simulator.limits import EngineLimits
+from planner.simulator.plain_loop import Sequence
+from planner.simulator.plain_run import PlainResult, run_plain, step_time_of
 from planner.simulator.policies import Discipline
 
 _PATH = Path(__file__).parent.parent / "simulator" / "engines.py"
@@ -73,3 +77,18 @@ def test_stretches_change_nothing(case: Any) -> None:
     assert totals.computed_tokens == sum(row.tokens for step in plain.steps for row in step.rows)
     assert totals.preemptions == sum(sequence.preemptions for sequence in plain.sequences)
     assert totals.peak_running == max((step.running for step in plain.steps), default=0)
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+@pytest.mark.parametrize("stop", ["length", "eos"])
+def test_arrivals_at_a_steps_very_end_cut_a_stretch_short(asynchronous: bool, stop: Any) -> None:
+    """Steps of exactly one second and arrivals at whole seconds: what arrives as a step ends takes part in the next decision."""
+    costs = engines.coefficients(layers_s=1.0)
+    limits = EngineLimits(4, 32, 4, 60, async_scheduling=asynchronous)
+    rng = np.random.default_rng(2)
+    rows = [(float(at), int(rng.integers(1, 30)), int(rng.integers(20, 90))) for at in np.sort(rng.integers(0, 1200, 40))]
+    plain = run_plain([Sequence(index, *row) for index, row in enumerate(rows)], limits, step_time_of(costs), stop)
+    table = RequestTable(*(np.array(column) for column in zip(*rows, strict=True)))
+    mine = run_engine(EngineSpec(limits, costs, stop=stop), table)
+    assert_same_requests(mine, plain)
+    assert mine.replicas[0].totals.steps == len(plain.steps)

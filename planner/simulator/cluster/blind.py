@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.simulator.cluster.admission import admit_all
-from planner.simulator.cluster.result import ClusterResult, Outcome, ReplicaResult
+from planner.simulator.cluster.result import ClusterResult, Outcome, ReplicaResult, judge_cluster
 from planner.simulator.cluster.routers import ROUTERS, RouterState
 from planner.simulator.cluster.spec import Cluster, Pool
 from planner.simulator.cluster.views import Offer
@@ -15,7 +15,6 @@ from planner.simulator.inputs import RequestArrays, RequestTable
 from planner.simulator.job import Job, Traits, jobs_of, never_fits
 from planner.simulator.result import SimulationResult
 from planner.simulator.run import SimulationOptions, simulate
-from planner.simulator.verdict import judge
 
 Ints = npt.NDArray[np.int64]
 
@@ -123,7 +122,6 @@ def _merge(
     outcome = np.where(replica < 0, Outcome.REFUSED, np.where(stopped, Outcome.UNFINISHED, Outcome.SERVED)).astype(np.int64)
     served = outcome == Outcome.SERVED
     makespan_s = float(finish_s[served].max()) if served.any() else 0.0
-    by_arrival = np.flatnonzero(served)[np.argsort(requests.arrival_s[served], kind="stable")]
     spent_s = float((finish_s[served] - requests.arrival_s[served]).sum())
     waiting_s = sum(float(run.bound_s[1:].sum()) for _, run in runs)
     busy_s = sum(run.totals.busy_s for _, run in runs)
@@ -145,7 +143,12 @@ def _merge(
         replicas=tuple(_replica_result(pool, index, run) for index, (_, run) in enumerate(runs)),
         mean_in_system=spent_s / makespan_s if makespan_s > 0.0 else 0.0,
         makespan_s=makespan_s,
-        judgement=judge(requests.arrival_s[by_arrival], finish_s[by_arrival], waiting_s / busy_s if busy_s > 0.0 else 0.0),
+        judgement=judge_cluster(
+            requests.arrival_s[served],
+            finish_s[served],
+            waiting_s / busy_s if busy_s > 0.0 else 0.0,
+            stopped=bool(stopped.any()),
+        ),
     )
 
 

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.simulator.engine import EngineTotals
-from planner.simulator.verdict import Judgement
+from planner.simulator.metrics import Metric, values_s
+from planner.simulator.result import SimulationResult
+from planner.simulator.verdict import Judgement, judge
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -58,7 +61,7 @@ class ClusterResult:
     preemptions, cached_tokens : of each request; found in the prefix cache at first admission
     mean_in_system : requests inside the cluster, over the time from 0 to the last token, counted by events [request]
     makespan_s : from time 0 to the last token [s]
-    judgements : verdict on the cluster as a whole
+    judgement : verdict on the cluster as a whole, over the requests that were served
     """
 
     arrival_s: Floats
@@ -92,24 +95,27 @@ class ClusterResult:
 
     @property
     def ttft_s(self) -> Floats:
-        """First token - arrival [s]."""
-        return self.first_token_s - self.arrival_s
-
-    @property
-    def e2e_s(self) -> Floats:
-        """Last token - arrival [s]."""
-        return self.finish_s - self.arrival_s
-
-    @property
-    def queue_s(self) -> Floats:
-        """Decision that first gave it tokens - arrival [s]."""
-        return self.first_scheduled_s - self.arrival_s
+        """Time to first token of each request [s]."""
+        return self._metric_s("ttft")
 
     @property
     def tpot_s(self) -> Floats:
-        """(Last token - first token) / (output tokens - 1) [s]; NaN for one token."""
-        gaps: Floats = np.where(self.output_tokens > 1, self.output_tokens - 1.0, np.nan)
-        return (self.finish_s - self.first_token_s) / gaps
+        """Time per output token of each request [s]; NaN for one token."""
+        return self._metric_s("tpot")
+
+    @property
+    def e2e_s(self) -> Floats:
+        """Time from arrival to the last token of each request [s]."""
+        return self._metric_s("e2e")
+
+    @property
+    def queue_s(self) -> Floats:
+        """Time from arrival to the first tokens scheduled of each request [s]."""
+        return self._metric_s("queue")
+
+    def _metric_s(self, metric: Metric) -> Floats:
+        """Return a metric as it is defined for one engine; its definition reads only columns that a cluster's result has too."""
+        return values_s(cast("SimulationResult", self), metric)
 
     def of_class(self, class_index: int) -> Mask:
         """Return the served requests of one class."""
@@ -119,6 +125,19 @@ class ClusterResult:
     def count(self, outcome: Outcome) -> int:
         """Return how many requests had an outcome."""
         return int((self.outcome == outcome).sum())
+
+
+def judge_cluster(arrival_s: Floats, finish_s: Floats, waiting_share: float, *, stopped: bool) -> Judgement:
+    """Return the saturation verdict of a cluster's run.
+
+    arrival_s, finish_s : of the served requests, in any order [s]
+    waiting_share : share of the engines' busy time in which a request waited for a place [1]
+    stopped : an engine preempted without end
+    """
+    if stopped:
+        return Judgement("overloaded", "an engine preempted again and again and was stopped")
+    order = np.argsort(arrival_s, kind="stable")
+    return judge(arrival_s[order], finish_s[order], waiting_share)
 
 
 def jain_index(shares: Floats) -> float:

@@ -7,12 +7,11 @@ import numpy.typing as npt
 
 from planner.simulator.cluster.blind import routed_beforehand, run_blind
 from planner.simulator.cluster.events import EventLoop
-from planner.simulator.cluster.result import ClusterResult, Outcome
+from planner.simulator.cluster.result import ClusterResult, Outcome, judge_cluster
 from planner.simulator.cluster.spec import Cluster, EngineSpec, Pool, check_cluster
 from planner.simulator.inputs import RequestArrays
 from planner.simulator.job import NO_TRAITS, Job, Traits, jobs_of
 from planner.simulator.steps import Step
-from planner.simulator.verdict import judge
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -61,7 +60,6 @@ def _result(loop: EventLoop, requests: RequestArrays, jobs: list[Job]) -> Cluste
     makespan_s = float(np.nanmax(finish_s)) if np.isfinite(finish_s).any() else 0.0
     served = np.isfinite(finish_s)
     waiting_share = _waiting_share(loop)
-    order = np.argsort(requests.arrival_s[served], kind="stable")
     return ClusterResult(
         arrival_s=requests.arrival_s,
         prompt_tokens=requests.prompt_tokens,
@@ -80,7 +78,12 @@ def _result(loop: EventLoop, requests: RequestArrays, jobs: list[Job]) -> Cluste
         replicas=tuple(replica.result() for pool in loop.pools.values() for replica in pool.replicas),
         mean_in_system=loop.in_system_s / makespan_s if makespan_s > 0.0 else 0.0,
         makespan_s=makespan_s,
-        judgement=judge(requests.arrival_s[served][order], finish_s[served][order], waiting_share),
+        judgement=judge_cluster(
+            requests.arrival_s[served],
+            finish_s[served],
+            waiting_share,
+            stopped=any(fate.outcome == Outcome.UNFINISHED for fate in fates),
+        ),
     )
 
 
