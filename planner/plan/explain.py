@@ -47,8 +47,9 @@ def nearest_feasible(candidates: Sequence[Candidate], targets: Targets) -> Neare
 
     What it could meet is its latency with almost no load plus a tenth, rounded up to two figures.
     """
+    reasons = {c.rejection.reason for c in candidates if c.rejection is not None}
     missing = [c for c in candidates if c.rejection is not None and c.rejection.miss is not None and c.latency is not None]
-    if not missing:
+    if not missing or "requests are too long" in reasons:
         return None
     best = min(missing, key=lambda c: (c.rejection.miss if c.rejection and c.rejection.miss else 0.0, c.tensor_parallel, c.gpu_id))
     latency = best.latency
@@ -147,9 +148,17 @@ def _rivals(outcome: Outcome, chosen: Candidate) -> list[Change]:
 def _loosen(outcome: Outcome) -> tuple[Change, ...]:
     nearest = outcome.nearest
     if nearest is None:
-        return ()
+        return _longer_context(outcome)
     patch: dict[str, object] = {"targets.ttft_p99_s": nearest.ttft_p99_s, "targets.tpot_p99_s": nearest.tpot_p99_s}
     return (Change("Loosen the targets", nearest.detail, patch, None),)
+
+
+def _longer_context(outcome: Outcome) -> tuple[Change, ...]:
+    if outcome.question.scenario.engine.max_model_len is None:
+        return ()
+    longest = outcome.question.demand.longest_tokens
+    detail = f"the workload's longest request has {longest:,} tokens; the planner then sets a context that holds it"
+    return (Change("Leave max_model_len open", detail, {"engine.max_model_len": None}, None),)
 
 
 def _rate_patch(outcome: Outcome, rate_rps: float) -> dict[str, object]:

@@ -9,7 +9,7 @@ from planner.fleet import Replicas
 from planner.memory import MemoryBudget
 from planner.pricing import Cost, Tariff
 from planner.scenario import Scenario
-from planner.step_model import StepCoefficients, StepTime
+from planner.step_model import StepCoefficients
 from planner.workloads import LengthStats, Workload
 
 Reason = Literal[
@@ -140,7 +140,6 @@ class Candidate:
     capacity_rps: float | None = None
     binds: str | None = None
     latency: Latency | None = None
-    step: StepTime | None = None
     replicas: Replicas | None = None
     cost: Cost | None = None
     tariff: Tariff | None = None

@@ -206,6 +206,8 @@ def test_a_context_shorter_than_the_requests_is_a_reason_with_its_share() -> Non
     assert rejection is not None
     assert rejection.reason == "requests are too long"
     assert "max_model_len" in (rejection.remedy or "")
+    assert answer.nearest is None
+    assert answer.changes[0].patch == {"engine.max_model_len": None}
 
 
 def test_a_tp_size_that_does_not_divide_is_a_reason_not_a_crash() -> None:

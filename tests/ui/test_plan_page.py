@@ -52,6 +52,20 @@ def test_page_holds_every_piece_of_evidence(open_app: Open) -> None:
     assert {button.proto.label for button in app.get("download_button")} >= {"CSV", "JSON", "Scenario as JSON"}
 
 
+def test_page_says_what_moved_and_why_after_a_change(open_app: Open) -> None:
+    app = open_app(**ONE_GPU)
+    assert "Since your change" not in text_of(app)
+    app.text_input(key="rps").set_value("40")
+    run(app)
+    text = text_of(app)
+    assert "Since your change" in text
+    assert "10 → 40" in text
+    assert "GPUs" in text
+    assert "the planned rate went from 10 to 40 req/s" in text
+    run(app)
+    assert "10 → 40" in text_of(app), "a rerun without a change keeps the comparison"
+
+
 def test_every_chart_is_named_for_screen_readers(open_app: Open) -> None:
     charts = open_app().get("vega_lite_chart")
     assert charts

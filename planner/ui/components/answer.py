@@ -5,15 +5,18 @@ import datetime as dt
 import streamlit as st
 
 from planner.errors import InputError
+from planner.plan.difference import difference
 from planner.plan.results import Plan
 from planner.ui import actions, links
 from planner.ui.components.common import READABLE_PX, heading
 from planner.ui.fields import field_of
 from planner.ui.inputs import ScenarioState
-from planner.ui.views.answer import metrics
+from planner.ui.views.answer import metrics, moved_figures, moved_inputs
 from planner.ui.words import seconds, sentence, stop
 
 METRIC_PX = 150
+_SHOWN = "_shown_plan"
+_BEFORE = "_plan_before"
 
 
 def notices() -> None:
@@ -60,6 +63,21 @@ def answer(plan: Plan, today: dt.date) -> None:
                 st.caption(sentence(view.note))
     for warning in plan.warnings:
         st.caption(f":material/info: {sentence(warning)}")
+
+
+def moved(plan: Plan) -> None:
+    """Say what moved since the plan before this one in the session, and why."""
+    shown: Plan | None = st.session_state.get(_SHOWN)
+    if shown is None or shown.scenario != plan.scenario:
+        st.session_state[_BEFORE], st.session_state[_SHOWN] = shown, plan
+    before: Plan | None = st.session_state.get(_BEFORE)
+    if before is None:
+        return
+    change = difference(before, plan)
+    with st.container(border=True, width=READABLE_PX):
+        st.markdown(f":material/compare_arrows: {sentence(moved_inputs(change))}")
+        st.caption(sentence(moved_figures(change)))
+        st.caption(sentence(change.reason))
 
 
 def nearest(plan: Plan) -> None:

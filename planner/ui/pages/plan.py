@@ -30,6 +30,7 @@ def main() -> None:
 def draw(plan: Plan) -> None:
     """Draw an answer with its evidence."""
     answer.answer(plan, dt.datetime.now(dt.UTC).date())
+    answer.moved(plan)
     answer.nearest(plan)
     chart, change = st.columns([5, 3], gap="large")
     with chart:

@@ -4,8 +4,10 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from planner.plan.difference import Difference, Moved
 from planner.plan.results import Interval, Plan
 from planner.pricing import Tariff
+from planner.ui.fields import field_of
 from planner.ui.words import DASH, day, figure, percent, plural, seconds, span, stop, usd
 
 
@@ -28,6 +30,25 @@ def metrics(plan: Plan, today: dt.date) -> tuple[MetricView, ...]:
     if plan.chosen is None or plan.details is None:
         return ()
     return (_gpus(plan), _ttft(plan), _tpot(plan), _cost(plan, today))
+
+
+def moved_inputs(change: Difference) -> str:
+    """Return the inputs that changed, as one line."""
+    return "Since your change: " + ("; ".join(_arrow(_field_label(each.name), each) for each in change.inputs) or "nothing")
+
+
+def moved_figures(change: Difference) -> str:
+    """Return the figures that moved, as one line."""
+    return " · ".join(_arrow(each.name, each) for each in change.figures) or "No figure moved by half a percent."
+
+
+def _arrow(name: str, moved: Moved) -> str:
+    return f"{name} {moved.before or DASH} → {moved.after or DASH}"
+
+
+def _field_label(path: str) -> str:
+    field = field_of(path)
+    return field.label if field is not None else path
 
 
 def interval(value: Interval, write: Callable[[float], str]) -> str:
