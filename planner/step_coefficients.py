@@ -11,6 +11,7 @@ from planner.calibration.records import CalibrationRecord
 from planner.calibration.schema import AllReduce, Parameter, WeightClass, by_name
 from planner.deployment import Deployment, shard
 from planner.errors import InputError
+from planner.expert_share import expert_share
 from planner.hardware import GpuProfile
 from planner.models import LayerGroup, Quantization, kv_read_bytes
 from planner.step_model import StepCoefficients, smooth_max
@@ -233,7 +234,7 @@ def rates_of(deployment: Deployment, record: CalibrationRecord) -> StepRates:
         head_bytes_per_s=memory_rate(gpu, record, weight_class(head_bits)),
         kv_bytes_per_s=kv_rate,
         dense_flops_per_s=compute_rate(gpu, record, dtype),
-        expert_flops_per_s=_efficiency(by_name(experts), dtype, record) * _peak(gpu, record, dtype),
+        expert_flops_per_s=expert_share(_efficiency(by_name(experts), dtype, record), deployment) * _peak(gpu, record, dtype),
         head_flops_per_s=compute_rate(gpu, record, sixteen if head_bits >= 16 else dtype),
         attention_flops_per_s=_peak(gpu, record, sixteen) * attention.value if attention else compute_rate(gpu, record, sixteen),
         activation_s_per_byte=1.0 / (fraction.value * _bandwidth(gpu, record)) if fraction else 0.0,

@@ -1,0 +1,40 @@
+"""What narrow experts reach of the peak."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.deployment import Deployment, Parallelism
+from planner.engines import engine_defaults
+from planner.expert_share import expert_share
+from planner.hardware import load_gpu
+from planner.models import QUANTIZATIONS, load_model
+
+
+def deployment(model: str, tp: int, ep: int = 1) -> Deployment:
+    gpu = load_gpu("h200-141g-sxm")
+    engine = engine_defaults("vllm", "0.19.0", gpu, tp)
+    return Deployment(gpu, load_model(model), QUANTIZATIONS["bf16"], "bf16", Parallelism(tp=tp, ep=ep), engine)
+
+
+def test_the_width_that_records_stand_for_changes_nothing() -> None:
+    assert expert_share(0.345, deployment("qwen3-30b-a3b", 1)) == pytest.approx(0.345)
+
+
+def test_a_dense_model_has_no_experts_to_narrow() -> None:
+    assert expert_share(0.4, deployment("llama-3.1-8b-instruct", 4)) == 0.4
+
+
+@given(st.floats(0.01, 1.0))
+@settings(max_examples=30, deadline=None)
+def test_splitting_narrows_and_spreading_whole_experts_does_not(efficiency: float) -> None:
+    shares = [expert_share(efficiency, deployment("minimax-m2.7", tp)) for tp in (1, 2, 4)]
+    assert shares == sorted(shares, reverse=True)
+    assert all(0.0 < share <= 1.0 for share in shares)
+    assert expert_share(efficiency, deployment("minimax-m2.7", 4, ep=4)) == shares[0]
+
+
+@pytest.mark.parametrize(("tp", "measured"), [(1, 0.35), (2, 0.18), (4, 0.125), (8, 0.07)], ids=["1536", "768", "384", "192"])
+def test_prefill_of_minimax_asks_for_these_shares(tp: int, measured: float) -> None:
+    """Share of the linear layers' share that reproduces TTFT of 8k prompts, MiniMax-M2.5 NVFP4 on B300 (InferenceX), to 35 %."""
+    assert expert_share(0.2, deployment("minimax-m2.7", tp)) == pytest.approx(measured, rel=0.35)
