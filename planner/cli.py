@@ -53,6 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     memory = verbs.add_parser("memory-check", help="compare predicted KV capacity with vLLM's own start-up logs")
     memory.add_argument("--json", action="store_true", help="print JSON")
     memory.set_defaults(verb=_memory_check)
+    accuracy = verbs.add_parser("accuracy", help="predict a table of measured results and print the errors")
+    accuracy.add_argument(
+        "file", type=Path, metavar="FILE", help="CSV of measured results, see hardware_profiles/evidence/accuracy"
+    )
+    accuracy.add_argument("--records", choices=["shipped", "none"], default="shipped", help="calibration records, or priors alone")
+    accuracy.add_argument("--json", action="store_true", help="print JSON")
+    accuracy.set_defaults(verb=_accuracy)
     bench = verbs.add_parser("bench", help="measure the planner itself")
     bench.add_argument("what", choices=["simulator"])
     bench.add_argument("--workload", type=Path, required=True, help="CSV: arrived_at, num_prefill_tokens, num_decode_tokens")
@@ -274,6 +281,13 @@ def _memory_check(arguments: argparse.Namespace) -> None:
     from planner.memory import memory_report
 
     report = memory_report()
+    print(_json(report.document()) if arguments.json else report.text())
+
+
+def _accuracy(arguments: argparse.Namespace) -> None:
+    from planner.accuracy import accuracy_report
+
+    report = accuracy_report(arguments.file, arguments.records)
     print(_json(report.document()) if arguments.json else report.text())
 
 

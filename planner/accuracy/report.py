@@ -1,0 +1,259 @@
+"""Predicts every row of a table of measured results and says how far the predictions lie from it."""
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.accuracy.bounds import UNIT_FACTOR, beats_data_sheet
+from planner.accuracy.kv_capacity import is_kv_capacity, kv_results
+from planner.accuracy.names import engine_named, gpu_named, model_named
+from planner.accuracy.predict import Figures, predict
+from planner.accuracy.setting import NotPredictedError, Records, setting_of
+from planner.calibration.measurement_tables import read_measurements
+from planner.calibration.measurements import Measurement, Row, Unreadable
+
+METRICS = ("tpot", "ttft", "throughput")
+TAILS = ("tpot_p99", "ttft_p99")
+HELD_OUT_PARTS = 2
+
+# what a row states, in order of preference, and the predicted figure of the same kind; an unstated statistic counts as the mean
+_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
+    "tpot": (("tpot_p50_s", "tpot_p50_s"), ("tpot_mean_s", "tpot_mean_s"), ("tpot_s", "tpot_mean_s")),
+    "ttft": (("ttft_p50_s", "ttft_p50_s"), ("ttft_mean_s", "ttft_mean_s"), ("ttft_s", "ttft_mean_s")),
+    "throughput": (("output_tokens_per_s", "output_tokens_per_s"), ("requests_per_s", "requests_per_s")),
+    "tpot_p99": (("tpot_p99_s", "tpot_p99_s"),),
+    "ttft_p99": (("ttft_p99_s", "ttft_p99_s"),),
+}
+_PEER = {"tpot": "peer_tpot_s", "ttft": "peer_ttft_s"}
+
+Group = tuple[str, str, str]
+
+
+class RowResult(NamedTuple):
+    """One row: what was measured, its group, what is predicted, or the reason why not; errors : predicted ÷ measured - 1 [1]."""
+
+    measured: Measurement | None
+    group: Group | None
+    reason: str | None
+    errors: dict[str, float]
+    peer_errors: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSummary:
+    """A distribution of relative errors [%]; bias is the median of predicted ÷ measured - 1, above 0 too slow or too much."""
+
+    rows: int
+    median_abs_pct: float
+    mean_abs_pct: float
+    p90_abs_pct: float
+    bias_pct: float
+
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> "ErrorSummary | None":
+        """Return the summary of errors [1]; None without any."""
+        if not errors:
+            return None
+        pct = 100.0 * np.asarray(errors)
+        return cls(
+            len(errors),
+            float(np.median(np.abs(pct))),
+            float(np.abs(pct).mean()),
+            float(np.percentile(np.abs(pct), 90)),
+            float(np.median(pct)),
+        )
+
+    def document(self) -> dict[str, float]:
+        """Return the four figures."""
+        names = ("median_abs_pct", "mean_abs_pct", "p90_abs_pct", "bias_pct")
+        return {name: round(getattr(self, name), 3) for name in names}
+
+
+_NOTHING = dict.fromkeys(("median_abs_pct", "mean_abs_pct", "p90_abs_pct", "bias_pct"))
+
+
+@dataclass(frozen=True)
+class AccuracyReport:
+    """Every row of a table with its errors."""
+
+    name: str
+    records: Records
+    results: tuple[RowResult, ...]
+
+    @cached_property
+    def predicted(self) -> tuple[RowResult, ...]:
+        """Rows with a prediction."""
+        return tuple(result for result in self.results if result.reason is None)
+
+    @cached_property
+    def not_predicted(self) -> dict[str, int]:
+        """Rows without a prediction, by reason, the commonest first."""
+        return dict(Counter(result.reason for result in self.results if result.reason is not None).most_common())
+
+    @cached_property
+    def groups(self) -> dict[Group, tuple[RowResult, ...]]:
+        """Rows by GPU, engine and model, those with the largest errors first."""
+        gathered: dict[Group, list[RowResult]] = {}
+        for result in self.results:
+            if result.group is not None:
+                gathered.setdefault(result.group, []).append(result)
+        return {group: tuple(rows) for group, rows in sorted(gathered.items(), key=lambda item: (-_worst(item[1]), item[0]))}
+
+    def summary(self, metric: str, results: Iterable[RowResult] | None = None) -> ErrorSummary | None:
+        """Return the errors of one metric ("tpot", "ttft", "throughput", or a tail such as "ttft_p99")."""
+        chosen = self.results if results is None else results
+        return ErrorSummary.of([result.errors[metric] for result in chosen if metric in result.errors])
+
+    def peer_summary(self, metric: str) -> ErrorSummary | None:
+        """Return the errors of the other planner whose predictions the table holds."""
+        return ErrorSummary.of([result.peer_errors[metric] for result in self.results if metric in result.peer_errors])
+
+    def held_out(self) -> tuple[RowResult, ...]:
+        """Return the rows of groups that no shipped figure was chosen on; see `is_held_out`."""
+        return tuple(result for result in self.results if result.group is not None and is_held_out(result.group))
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        document: dict[str, Any] = {
+            "overall": self._part(self.results),
+            "groups": [
+                {"gpu": group[0], "engine": group[1], "model": group[2], **self._part(rows)} for group, rows in self.groups.items()
+            ],
+            "not_predicted": self.not_predicted,
+            "held_out": self._part(self.held_out()),
+        }
+        peer = {metric: self.peer_summary(metric) for metric in _PEER}
+        if any(peer.values()):
+            document["peer"] = {metric: _figures(summary) for metric, summary in peer.items()}
+        return document
+
+    def _part(self, results: Sequence[RowResult]) -> dict[str, Any]:
+        done = sum(result.reason is None for result in results)
+        metrics = [*METRICS, *(["kv_tokens"] if any("kv_tokens" in result.errors for result in results) else [])]
+        return {
+            "rows": len(results),
+            "predicted_share": round(done / len(results), 4) if results else 0.0,
+            **{metric: _figures(self.summary(metric, results)) for metric in metrics},
+        }
+
+    def text(self) -> str:
+        """Return the errors by group, the largest first, and the rows that aren't predicted."""
+        lines = [f"{self.name}: {len(self.predicted)} of {len(self.results)} rows predicted, records: {self.records}"]
+        lines.append("median |error| (bias) in percent")
+        lines.append(f"{'GPU':<24} {'engine':<13} {'model':<28} {'rows':>5} {'TPOT':>15} {'TTFT':>15} {'throughput':>15}")
+        parts = [(("all", "", ""), self.results), *self.groups.items()]
+        for group, rows in parts:
+            cells = " ".join(f"{_cell(self.summary(metric, rows)):>15}" for metric in METRICS)
+            lines.append(f"{group[0]:<24} {group[1]:<13} {group[2]:<28} {len(rows):>5} {cells}")
+        if self.summary("kv_tokens"):
+            lines.append(f"KV tokens: {_cell(self.summary('kv_tokens'))}")
+        peers = [f"{metric.upper()} {_cell(self.peer_summary(metric))}" for metric in _PEER if self.peer_summary(metric)]
+        if peers:
+            lines.append(f"the other planner in the table: {', '.join(peers)}")
+        lines += [f"not predicted: {reason}: {rows}" for reason, rows in self.not_predicted.items()]
+        return "\n".join(lines)
+
+
+def accuracy_report(path: Path, records: Records = "shipped") -> AccuracyReport:
+    """Predict a table of measured results.
+
+    path : a CSV table; see `read_measurements`, and a table of logged KV capacities
+    records : "shipped" takes the calibration records, "none" only the priors
+
+    Raises InputError when the file is no such table; rows that can't be predicted are counted by reason.
+    """
+    if is_kv_capacity(path):
+        results = tuple(RowResult(None, group, reason, errors, {}) for group, reason, errors in kv_results(path))
+        return AccuracyReport(path.name[:100], records, results)
+    return report_of(read_measurements(path), records, path.name[:100])
+
+
+def report_of(rows: Sequence[Row], records: Records = "shipped", name: str = "measurements") -> AccuracyReport:
+    """Predict measured rows; equal deployments under equal loads are simulated once."""
+    known: dict[Measurement, Figures] = {}
+    return AccuracyReport(name, records, tuple(_result(row, records, known) for row in rows))
+
+
+def is_held_out(group: Group) -> bool:
+    """Say whether a group's rows are for testing: half of all groups by the checksum of their name."""
+    return zlib.crc32("/".join(group).encode()) % HELD_OUT_PARTS == 1
+
+
+def _result(row: Row, records: Records, known: dict[Measurement, Figures]) -> RowResult:
+    if isinstance(row, Unreadable):
+        return RowResult(None, None, f"unreadable: {row.field}", {}, {})
+    group = _group(row)
+    try:
+        setting = setting_of(row, records)
+        if beats_data_sheet(setting):
+            return RowResult(row, group, "beats the data sheet", {}, {})
+        load = _load_alone(row)
+        if load not in known:
+            known[load] = predict(setting)
+    except NotPredictedError as fault:
+        return RowResult(row, group, str(fault), {}, {})
+    figures = known[load]
+    errors = _errors(row, figures)
+    if not errors:
+        return RowResult(row, group, "no figure to compare with", {}, {})
+    if any(error < 1.0 / UNIT_FACTOR - 1.0 or error > UNIT_FACTOR for error in errors.values()):
+        return RowResult(row, group, "a hundred times off: wrong unit or a stalled run", {}, {})
+    return RowResult(row, group, None, errors, _peer_errors(row))
+
+
+def _group(row: Measurement) -> Group | None:
+    gpu, model, release = gpu_named(row.gpu), model_named(row.model), engine_named(row)
+    return None if gpu is None or model is None or release is None else (gpu.id, release.engine, model.id)
+
+
+_MEASURED_FIELDS = (*(name for name in Measurement.model_fields if name.endswith("_s")), "notes")
+
+
+def _load_alone(row: Measurement) -> Measurement:
+    """Return the row without what it measured."""
+    blank = {name: "" if name == "notes" else None for name in _MEASURED_FIELDS}
+    return row.model_copy(update=blank)
+
+
+def _errors(row: Measurement, figures: Figures) -> dict[str, float]:
+    errors: dict[str, float] = {}
+    for metric, pairs in _PAIRS.items():
+        for stated, predicted in pairs:
+            value = getattr(row, stated)
+            if value is not None:
+                errors[metric] = float(getattr(figures, predicted)) / value - 1.0
+                break
+    return errors
+
+
+def _peer_errors(row: Measurement) -> dict[str, float]:
+    errors: dict[str, float] = {}
+    for metric, name in _PEER.items():
+        predicted = getattr(row, name)
+        measured = next((value for stated, _ in _PAIRS[metric] if (value := getattr(row, stated)) is not None), None)
+        if predicted is not None and measured is not None:
+            errors[metric] = predicted / measured - 1.0
+    return errors
+
+
+def _worst(rows: Iterable[RowResult]) -> float:
+    """Return the median absolute TPOT error of a group, for sorting; throughput's where it has no TPOT."""
+    for metric in ("tpot", "throughput", "ttft", "kv_tokens"):
+        summary = ErrorSummary.of([row.errors[metric] for row in rows if metric in row.errors])
+        if summary is not None:
+            return summary.median_abs_pct
+    return -1.0
+
+
+def _figures(summary: ErrorSummary | None) -> dict[str, Any]:
+    return dict(_NOTHING) if summary is None else dict(summary.document())
+
+
+def _cell(summary: ErrorSummary | None) -> str:
+    return "–" if summary is None else f"{summary.median_abs_pct:.1f} ({summary.bias_pct:+.1f})"

@@ -1,0 +1,173 @@
+"""Turns a measured row into the deployment and the load that it describes, or says why the planner can't predict it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.accuracy.names import Release, engine_named, gpu_named, kv_dtype_named, model_named, quantization_named
+from planner.accuracy.recipes import Recipe, recipe_for
+from planner.calibration.measurements import Measurement
+from planner.calibration.priors import prior_record
+from planner.calibration.records import CalibrationRecord, HostTerms, host_for, load_host, record_for
+from planner.deployment import Deployment, Parallelism
+from planner.engines import EngineConfig, engine_defaults
+from planner.errors import InputError
+from planner.hardware import GpuProfile
+from planner.memory import MemoryBudget, memory_budget
+from planner.models import QUANTIZATIONS, ModelSpec, tp_refusal
+from planner.step_coefficients import coefficients_for, compute_dtype_on
+from planner.step_model import StepCoefficients
+
+Records = Literal["shipped", "none"]
+
+NODE_GPUS = 8
+_ROOM_TOKENS = 256
+_FIXED = ("fixed", "uniform", "random", "")
+
+
+class NotPredictedError(Exception):
+    """Says why a row can't be predicted; the reason is one of few sentences, so that rows can be counted by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a row measured, in the planner's terms.
+
+    replicas : engines that share the load
+    wait_steps : steps for which the engine holds prompts back to batch them [step]
+    """
+
+    measured: Measurement
+    deployment: Deployment
+    record: CalibrationRecord
+    coefficients: StepCoefficients
+    memory: MemoryBudget
+    replicas: int
+    wait_steps: int
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """GPU, engine and model by the catalogue's names."""
+        return self.deployment.gpu.id, self.deployment.engine.engine, self.deployment.model.id
+
+
+def setting_of(measured: Measurement, records: Records = "shipped") -> Setting:
+    """Return the deployment of a row.
+
+    records : "shipped" takes the calibration records, "none" only the priors that hold for any GPU of a family
+
+    Raises NotPredictedError with the reason when the row can't be predicted.
+    """
+    _refuse_modes(measured)
+    gpu, model, release = _known(measured)
+    recipe = recipe_for(measured, release.engine, model.id, gpu.id)
+    layout, replicas = _layout(measured, recipe)
+    if layout.tp > gpu_domain(gpu):
+        raise NotPredictedError("spans several machines")
+    quantization = quantization_named(measured, model)
+    if quantization is None:
+        raise NotPredictedError("unknown weight dtype")
+    try:
+        engine = _engine(measured, release, gpu, layout, recipe)
+        kv_dtype = kv_dtype_named(measured) or recipe.kv_dtype or quantization.kv_dtype
+        if quantization.block_size and tp_refusal(model, layout.tp, quantization, layout.ep):
+            quantization = QUANTIZATIONS["fp8"]
+        deployment = Deployment(gpu, model, quantization, kv_dtype, layout, engine)
+        record = _record(deployment, release, records, _host(measured, release, recipe))
+        coefficients = coefficients_for(deployment, record)
+        memory = memory_budget(deployment, measured.kv_cache_tokens)
+    except InputError as error:
+        raise NotPredictedError(f"not a legal deployment: {error.field}") from error
+    if not memory.fits:
+        raise NotPredictedError("does not fit in the computed memory")
+    return Setting(measured, deployment, record, coefficients, memory, replicas, recipe.wait_steps)
+
+
+def _refuse_modes(measured: Measurement) -> None:
+    if measured.disaggregated:
+        raise NotPredictedError("prefill and decode on different GPUs")
+    if measured.speculative:
+        raise NotPredictedError("speculative decoding")
+    if measured.prefix_caching:
+        raise NotPredictedError("prefixes shared to an unknown degree")
+    if measured.scenario in {"closed-loop", "static-batch"} and measured.concurrency is None:
+        raise NotPredictedError("no concurrency")
+    if measured.scenario == "open-loop" and measured.rate_rps is None:
+        raise NotPredictedError("no rate")
+
+
+def _known(measured: Measurement) -> tuple[GpuProfile, ModelSpec, Release]:
+    gpu = gpu_named(measured.gpu)
+    if gpu is None:
+        raise NotPredictedError("unknown GPU")
+    model = model_named(measured.model)
+    if model is None:
+        raise NotPredictedError("unknown model")
+    release = engine_named(measured)
+    if release is None:
+        raise NotPredictedError("engine not modelled")
+    return gpu, model, release
+
+
+def _layout(measured: Measurement, recipe: Recipe) -> tuple[Parallelism, int]:
+    if (measured.dp or 1) > 1:
+        raise NotPredictedError("data-parallel attention")
+    if measured.tp is None and measured.gpu_count not in {None, 1}:
+        raise NotPredictedError("layout over GPUs not stated")
+    tp, pp = measured.tp or 1, measured.pp or 1
+    ep = measured.ep or 1
+    if ep not in {1, tp}:
+        raise NotPredictedError("experts spread over a part of the GPUs")
+    count = measured.gpu_count or tp * pp
+    if count % (tp * pp):
+        raise NotPredictedError("layout over GPUs not stated")
+    return Parallelism(tp=tp, pp=pp, ep=tp if recipe.expert_parallel else ep), count // (tp * pp)
+
+
+def gpu_domain(gpu: GpuProfile) -> int:
+    """Return the GPUs of one machine or of one fast link, whichever is more [GPU]."""
+    return max(NODE_GPUS, gpu.link.domain_gpus if gpu.link else 0) if not gpu.id.startswith("gb") else NODE_GPUS
+
+
+def _engine(measured: Measurement, release: Release, gpu: GpuProfile, layout: Parallelism, recipe: Recipe) -> EngineConfig:
+    usage: Literal["server", "offline"] = "offline" if measured.scenario in {"offline", "static-batch"} else "server"
+    config = engine_defaults(release.engine, release.settings_version, gpu, layout.tp, usage)
+    if release.engine == "vllm" and release.version != release.settings_version:
+        config = config.replace(async_scheduling=False) if _older(release.version, release.settings_version) else config
+    clients = measured.concurrency or 0
+    beyond = recipe.tokens_beyond_prompt
+    per_step = None if beyond is None else int(measured.prompt_tokens) + clients + beyond
+    changes = {
+        "max_num_seqs": measured.max_num_seqs or recipe.max_num_seqs,
+        "max_num_batched_tokens": measured.max_num_batched_tokens or per_step or recipe.max_num_batched_tokens,
+        "gpu_memory_utilization": measured.gpu_memory_utilization or recipe.gpu_memory_utilization,
+        "async_scheduling": recipe.async_scheduling if measured.async_scheduling is None else measured.async_scheduling,
+        "mixed_batches": recipe.mixed_batches,
+        "cuda_graphs": False if not measured.cuda_graphs else None,
+        "enable_prefix_caching": False,
+    }
+    given = {name: value for name, value in changes.items() if value is not None}
+    seqs = given.get("max_num_seqs", config.max_num_seqs)
+    tokens = given.get("max_num_batched_tokens", config.max_num_batched_tokens)
+    longest = int(measured.prompt_tokens + measured.output_tokens) + _ROOM_TOKENS
+    return config.replace(**given | {"max_num_seqs": min(seqs, tokens), "max_num_batched_tokens": tokens, "max_model_len": longest})
+
+
+def _older(version: str, than: str) -> bool:
+    return tuple(map(int, version.split("."))) < tuple(map(int, than.split(".")))
+
+
+def _host(measured: Measurement, release: Release, recipe: Recipe) -> HostTerms:
+    front = measured.front_end or "server"
+    if recipe.front_end is not None and front != "offline":
+        front = recipe.front_end
+    if front == "tuned" and release.engine == "vllm":
+        return load_host("vllm-tuned")
+    return host_for(release.engine, "offline" if front == "offline" else "server")
+
+
+def _record(deployment: Deployment, release: Release, records: Records, host: HostTerms) -> CalibrationRecord:
+    gpu = deployment.gpu
+    if records == "none":
+        return prior_record(gpu, release.engine, release.version, host)
+    dtype = compute_dtype_on(gpu, deployment.quantization, release.engine)
+    return record_for(gpu, release.engine, release.version, dtype).with_host(host)
