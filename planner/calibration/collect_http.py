@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 FORMAT, FORMAT_VERSION, COLLECTOR = "headroom-collected", 1, "http"
-MOST_LINES, STOPPED = 100_000, threading.Event()
+MOST_LINES, SECONDS, STOPPED = 100_000, {"quick": 120, "full": 3600}, threading.Event()
 WORDS = ("river", "stone", "light", "paper", "green", "north", "table", "cloud", "seven", "music", "glass", "field", "sugar")
 GRIDS = {
-    "quick": {"concurrencies": (1, 4, 16, 64), "prompts": (99, 999), "lengths": (16, 128, 512, 2048), "repeats": 5, "seconds": 120},
+    "quick": {"concurrencies": (1, 4, 16, 64), "prompts": (99, 999), "lengths": (16, 128, 512, 2048), "repeats": 5},
     "full": {"concurrencies": (1, 2, 4, 8, 16, 32, 64, 128, 256), "prompts": (128, 1024, 4096),
-             "lengths": (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384), "repeats": 11, "seconds": 3600},
+             "lengths": (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384), "repeats": 11},
 }  # fmt: skip
 LIMITS = (
     ("max-requests", 2000, "most requests that may be sent"), ("max-seconds", None, "120 with --quick, 3600 with --full"),
@@ -165,8 +165,10 @@ class Probe:
             event = parsed(line[5:]) if line.startswith("data:") and "[DONE]" not in line else {}
             if "error" in event:
                 raise FailedRequestError(str(event["error"])[:200])
-            self.chunks_s += [now_s] if any(c.get("text") or c.get("token_ids") for c in event.get("choices") or ()) else []
+            self.chunks_s += [now_s] if event.get("choices") else []  # some tokens have no text
             self.used.update(event.get("usage") or {})
+        if len(self.chunks_s) == self.used.get("completion_tokens", -2) + 1:
+            self.chunks_s.pop()  # holds no token and only says why the answer ended
         if not self.chunks_s:
             raise FailedRequestError("the answer held no output")
         return self
@@ -198,7 +200,7 @@ class Client:
 
     def __init__(self, server: Server, options: argparse.Namespace) -> None:
         self.server, self.options = server, options
-        self.left, self.end_s = int(options.max_requests), time.monotonic() + options.max_seconds
+        self.left, self.end_s = int(options.max_requests), time.monotonic() + (options.max_seconds or SECONDS[options.effort])
         self._draw = random.Random()  # noqa: S311 - new prompts in each run, so that no earlier one is cached
 
     def may(self, requests: int) -> bool:
@@ -342,7 +344,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--quick", dest="effort", action="store_const", const="quick", help="a coarse grid, 2 minutes (default)")
+    effort.add_argument("--quick", dest="effort", action="store_const", const="quick", default="quick", help="coarse, 2 minutes")
     effort.add_argument("--full", dest="effort", action="store_const", const="full", help="a fine grid, up to an hour")
     parser.add_argument("--out", type=Path, required=True, help="file of JSON records to write or to go on with")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server; /v1 is added where it has no path")
@@ -352,7 +354,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--prompts", choices=("tokens", "words"), default="tokens", help="random token ids, or words")
     for name, default, text in LIMITS:
         parser.add_argument(f"--{name}", type=whole_number, default=default, help=text)
-    parser.set_defaults(effort="quick")
     return parser.parse_args(arguments)
 
 
@@ -377,7 +378,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; return 0, 3 when number or time ran out before all points were measured, 130 when interrupted."""
     options = parse(arguments)
     server, grid = server_of(options), GRIDS[options.effort]
-    options.max_seconds = options.max_seconds or grid["seconds"]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     try:

@@ -34,6 +34,7 @@ class FakeServer:
     prompt_s: float = 1e-4
     itl_s: float = 0.01
     status: int = 200
+    closing_chunk: bool = False
     body: bytes | None = None
     busy_until_s: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,6 +94,8 @@ def handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
                 if number:
                     fake.decode()
                 self.chunk(f"data: {json.dumps({'choices': [{'text': 'a'}]})}\n\n")
+            if fake.closing_chunk:
+                self.chunk(f"data: {json.dumps({'choices': [{'text': '', 'finish_reason': 'length'}]})}\n\n")
             usage = {"prompt_tokens": prompt, "completion_tokens": request["max_tokens"]}
             self.chunk(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n")
             self.wfile.write(b"0\r\n\r\n")

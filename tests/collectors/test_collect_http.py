@@ -144,6 +144,12 @@ def test_a_server_that_refuses_ends_the_run_with_its_reason(
     assert "status 400" in capsys.readouterr().err
 
 
+def test_a_last_chunk_without_a_token_is_not_counted(http: ModuleType, fake_server: FakeServer, tmp_path: Path) -> None:
+    fake_server.closing_chunk = True
+    probe = client(http, fake_server, tmp_path).send(http.Probe(16, 4))
+    assert probe.fields()["chunks"] == probe.fields()["output_tokens"] == 4
+
+
 @pytest.mark.parametrize("body", [b"", b"data: {", b"data: [DONE]\n", b'data: {"error": "overloaded"}\n', b"<html>\n" * 50])
 def test_broken_answers_are_reported_and_not_recorded_as_times(
     http: ModuleType, fake_server: FakeServer, tmp_path: Path, body: bytes

@@ -316,6 +316,32 @@ def test_an_endpoint_gives_decode_mixed_and_prefill_steps() -> None:
     assert {left.reason.split()[0]: left.rows for left in steps.left_out} == {"stream": 1, "exceed": 1}
 
 
+def test_a_real_server_gives_steps_that_agree_with_each_other() -> None:
+    """A prompt of 512 tokens takes one step whether it comes alone or joins a decoding request: TTFT and spike tell the same."""
+    collected = recorded("http_vllm_cpu")
+    assert collected.dropped == ()
+    small = {
+        "hidden_size": 512,
+        "intermediate_size": 1408,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+    }
+    engine = ENGINE | {
+        "config": LLAMA | small,
+        "max_num_batched_tokens": 512 + 16,
+        "tensor_parallel_size": 1,
+        "dtype": "torch.float32",
+    }
+    deployment = deployment_of(file_of("vllm", {}, [engine]).of(Engine)[0], cpu(), "0.32.0")
+    (group,) = steps_of_endpoint(collected, deployment).groups
+    tokens, seconds = np.asarray(group.shape.scheduled_tokens), group.seconds
+    assert list(group.phase) == ["decode"] * 3 + ["mixed"] * 2 + ["prefill"] * 2
+    assert list(tokens) == [1, 4, 16, 513, 528, 128, 512]
+    assert seconds[6] == pytest.approx(float(np.mean(seconds[3:5])), rel=0.6)
+    assert seconds[:3].max() < seconds[5] < seconds[3:5].min()
+
+
 def test_an_endpoint_without_single_tokens_is_refused() -> None:
     with pytest.raises(InputError, match="plateaus of single tokens"):
         steps_of_endpoint(file_of("http", {}, [plateau(8, 0.004, per_chunk=3.0)]), endpoint())
