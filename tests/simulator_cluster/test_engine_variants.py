@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.engines import ENGINE_VERSIONS, engine_defaults
+from planner.errors import InputError
+from planner.hardware import load_gpu
 from planner.simulator.cluster import EngineSpec, Outcome, engine_steps, run_engine
 from planner.simulator.inputs import RequestTable
 from planner.simulator.job import Traits
 from planner.simulator.limits import EngineLimits
-from planner.simulator.variants import EVIDENCE, SglangSettings, TensorrtLlmSettings, sglang, tensorrt_llm
+from planner.simulator.variants import SglangSettings, TensorrtLlmSettings, evidence_of, scheduler_for, sglang, tensorrt_llm
 from planner.step_model import StepCoefficients
 
 SCHEDULERS: dict[str, Any] = {
@@ -23,8 +26,18 @@ SCHEDULERS: dict[str, Any] = {
 }
 
 
-def test_they_are_marked_as_not_recorded() -> None:
-    assert EVIDENCE == "read from source, not recorded"
+def test_each_engines_configuration_names_its_scheduler_and_how_well_it_is_known() -> None:
+    gpu = load_gpu("h100-80g-sxm")
+    by_engine = {name: engine_defaults(name, ENGINE_VERSIONS[name][-1], gpu, 1) for name in ("vllm", "sglang", "tensorrt-llm")}
+    assert scheduler_for(by_engine["vllm"]) is None
+    assert scheduler_for(by_engine["sglang"]) == sglang()
+    assert scheduler_for(by_engine["tensorrt-llm"]) == tensorrt_llm()
+    fuller = by_engine["tensorrt-llm"].model_copy(update={"policy": "max_utilization", "enable_chunked_prefill": True})
+    assert scheduler_for(fuller) == SCHEDULERS["max-utilisation-chunked"]
+    assert evidence_of(by_engine["sglang"]) == evidence_of(by_engine["tensorrt-llm"]) == "read from source, not recorded"
+    assert "recorded schedules" in evidence_of(by_engine["vllm"])
+    with pytest.raises(InputError, match=r"engine\.policy"):
+        scheduler_for(by_engine["sglang"].model_copy(update={"policy": "lpm"}))
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
