@@ -62,7 +62,7 @@ def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, 
             found[i] = engine
             continue
         screened = screen(question, engine)
-        if screened is None or screened.hopeless(question.scenario.targets):
+        if screened is None or screened.hopeless:
             found[i] = screened_out(question, layout, engine, screened)
         else:
             floor = _cost_floor(question, layout, screened.saturated_rps)

@@ -9,9 +9,11 @@ from planner.plan.capacity import Demand, Replica, meets
 from planner.plan.results import Knobs, Latency
 from planner.queueing import MeanField, OperatingPoint, ReplicaLimits, Traffic, arrival_cv2_of
 from planner.scenario import Targets
+from planner.step_model import StepShape, step_s
 from planner.workloads import Workload
 
 _IDLE_SHARE = 1e-3
+_FAST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +21,13 @@ class Screen:
     """What the mean-field model says of a replica with some settings.
 
     saturated_rps : most that it completes without targets [request/s]; 0 when it can't hold one sequence
-    idle : latencies with almost no load; None when it can't hold one sequence
+    idle : latencies with almost no load, where they decide; None when it can't hold one sequence, or when both lie far below
+    hopeless : the targets fail even with almost no load, so that no simulation is needed
     """
 
     saturated_rps: float
     idle: Latency | None
-
-    def hopeless(self, targets: Targets) -> bool:
-        """Whether the targets fail even with almost no load, so that no simulation is needed."""
-        return self.idle is None or not meets(self.idle, targets)
+    hopeless: bool
 
 
 @lru_cache(maxsize=64)
@@ -39,15 +39,34 @@ def traffic_of(demand: Demand) -> Traffic:
 
 
 @lru_cache(maxsize=20_000)
-def screen_of(demand: Demand, replica: Replica, knobs: Knobs) -> Screen:
+def screen_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets) -> Screen:
     """Return the screen of a replica with some settings."""
     model = mean_field_of(demand, replica, knobs)
     saturated = model.saturated.rate_rps
     if saturated <= 0.0:
-        return Screen(0.0, None)
-    return Screen(saturated, as_latency(model.at(saturated * _IDLE_SHARE), replica))
+        return Screen(0.0, None, hopeless=True)
+    if _clearly_fast(demand, replica, targets):
+        return Screen(saturated, None, hopeless=False)
+    idle = as_latency(model.at(saturated * _IDLE_SHARE), replica)
+    return Screen(saturated, idle, hopeless=idle is None or not meets(idle, targets))
 
 
+def _clearly_fast(demand: Demand, replica: Replica, targets: Targets) -> bool:
+    """Whether a lone request takes less than half of each target, by the step model alone."""
+    c, traffic = replica.coefficients, traffic_of(demand)
+    context = traffic.decode.context_mean
+    decode_s = step_s(
+        StepShape(1.0, 1.0, 1.0, 1.0, decode_context_tokens=context, decode_window_tokens=min(context, c.window_tokens or context)),
+        c,
+    )
+    longest, pairs = float(traffic.prompts.tokens[-1]), float(traffic.prompts.pairs[-1])
+    prefill_s = step_s(StepShape(longest, 1.0, 1.0, prefill_pairs=pairs, prefill_window_pairs=pairs), c) + replica.request_s
+    tpot_fast = targets.tpot_p99_s is None or decode_s < _FAST_SHARE * targets.tpot_p99_s
+    ttft_fast = targets.ttft_p99_s is None or prefill_s < _FAST_SHARE * targets.ttft_p99_s
+    return bool(tpot_fast and ttft_fast)
+
+
+@lru_cache(maxsize=20_000)
 def mean_field_of(demand: Demand, replica: Replica, knobs: Knobs) -> MeanField:
     """Return the mean-field model of a replica under the sampled requests."""
     limits = ReplicaLimits(

@@ -272,7 +272,7 @@ def screen(question: Question, engine: Engine) -> Screen | None:
     fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
     if not fitted.memory.fits:
         return None
-    return screen_of(question.demand, replica_of(fitted, question.demand), knobs)
+    return screen_of(question.demand, replica_of(fitted, question.demand), knobs, question.scenario.targets)
 
 
 def screened_out(question: Question, layout: Layout, engine: Engine, found: Screen | None) -> Candidate:
