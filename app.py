@@ -16,6 +16,7 @@ def main() -> None:
     page = st.navigation(
         [
             st.Page("planner/ui/pages/plan.py", title="Plan", icon=":material/query_stats:", default=True),
+            st.Page("planner/ui/pages/simulate.py", title="Simulate", icon=":material/timeline:"),
             st.Page("planner/ui/pages/catalogue.py", title="Catalogue", icon=":material/database:"),
         ],
         position="top",

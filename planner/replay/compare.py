@@ -1,6 +1,6 @@
 """What changed settings do to the same requests: figures side by side, with the interval of their paired difference."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ Unit = Literal["s", "1", "count", "token", "request/s", "token/s"]
 _BATCHES = 20
 _FEWEST_BATCHES = 5
 _LEAST_IN_TAIL = 2.0
+_LEAST_CHANGE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Difference:
     """One figure of both runs.
 
     difference : changed less planned, with a 95 % interval where the requests allow one
-    better : whether the change is for the better; None where neither way is, or where the interval holds zero
+    better : whether the change is for the better; None where neither way is, where the interval holds zero, and below 0.5 % where
+        there is none
     """
 
     name: str
@@ -30,6 +32,11 @@ class Difference:
     changed: float
     difference: Estimate
     better: bool | None
+
+    @property
+    def small(self) -> bool:
+        """Whether the figures differ by at most 0.5 %."""
+        return abs(self.changed - self.planned) <= _LEAST_CHANGE * max(abs(self.planned), abs(self.changed))
 
 
 def differences(replay: Replay) -> tuple[Difference, ...]:
@@ -98,9 +105,10 @@ def _latency(before: Outcome, after: Outcome, metric: Metric, percentile: float)
 
 
 def _plain(name: str, unit: Unit, before: float, after: float, *, more_is_better: bool | None = None) -> Difference:
-    difference = Estimate(after - before)
-    better = None if more_is_better is None else _is_better(difference, more_is_better=more_is_better)
-    return Difference(name, unit, before, after, difference, better)
+    plain = Difference(name, unit, before, after, Estimate(after - before), None)
+    if more_is_better is None or plain.small:
+        return plain
+    return replace(plain, better=_is_better(plain.difference, more_is_better=more_is_better))
 
 
 def _is_better(difference: Estimate, *, more_is_better: bool) -> bool | None:

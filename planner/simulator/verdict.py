@@ -43,7 +43,7 @@ def judge(arrival_s: Floats, finish_s: Floats, waiting_share: float) -> Judgemen
     if grown > max(GROWING_SHARE * arrived, NOISE_SIGMAS * arrived**0.5):
         return Judgement(
             "overloaded",
-            f"{grown} of the {arrived} requests of the second half piled up: the engine doesn't keep up",
+            f"{grown:,} of the {arrived:,} requests of the second half piled up: the engine doesn't keep up",
         )
     return _still(waiting_share)
 

@@ -14,6 +14,7 @@ from planner.ui.fields import BY_KEY, LOAD_KEY, LOAD_KINDS, OFFLINE_KEY, Value, 
 _ADOPTED = "_link_adopted"
 _NOTICES = "_link_notices"
 _FOREIGN = frozenset({"embed", "embed_options"})
+_PAGES_OWN = ("sim-",)
 _MAX_SHOWN = 60
 
 
@@ -43,7 +44,7 @@ def read_query(query: Mapping[str, list[str]]) -> tuple[Values, tuple[str, ...]]
     complaints: list[str] = []
     for key, texts in query.items():
         last = texts[-1] if texts else ""
-        if key in _FOREIGN:
+        if key in _FOREIGN or key.startswith(_PAGES_OWN):
             continue
         if key == LOAD_KEY and last in LOAD_KINDS:
             values[key] = last

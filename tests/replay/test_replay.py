@@ -115,8 +115,8 @@ def test_the_sentence_opens_with_the_verdict(settings: dict[str, float], opening
     assert found.shown.result.verdict == {"keeps up with": "stable", "is full at": "backlogged"}.get(opening, "overloaded")
 
 
-def test_an_overloaded_run_says_that_latencies_depend_on_its_length() -> None:
-    assert "depend on how long the run is" in sentence_of(replayed(rate_rps=60.0))
+def test_an_overloaded_run_says_that_latencies_grow_with_it() -> None:
+    assert "Latencies grow with the run" in sentence_of(replayed(rate_rps=60.0))
 
 
 def test_recorded_requests_come_in_their_order_at_the_asked_rate() -> None:
