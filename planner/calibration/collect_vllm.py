@@ -309,7 +309,7 @@ def child(job: Mapping[str, Any]) -> int:
             if start_s - origin_s > job["budget_s"]:
                 print("The time of this engine is used up; the same command measures the rest.", file=sys.stderr)
                 return 3
-            looking = look(kind, "0")
+            looking = look(kind, os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0])
             steps = list(timed(run(engine, plan), origin_s))
             for step in steps:
                 out.write({"record": "step", "engine": name, "point": key, **step})

@@ -1,9 +1,10 @@
 """The PyTorch collectors without PyTorch: shapes, sampling, limits, skipped points and the end of time."""
 
+import contextlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -180,3 +181,49 @@ def test_grids_let_whole_steps_be_put_together(torch: ModuleType) -> None:
         assert set(grid["sequences"]) <= set(grid["tokens"])
         assert set(grid["chunks"]) <= set(grid["tokens"])
         assert 1 in grid["tokens"]
+
+
+class FakeCuda:
+    """Events on the host's clock and graphs that replay what was called while they were captured."""
+
+    def __init__(self, *, capturable: bool) -> None:
+        self.capturable, self.replays = capturable, 0
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at_s = time.perf_counter()
+
+        def elapsed_time(self, end: Any) -> float:
+            return float(end.at_s - self.at_s) * 1e3
+
+    def synchronize(self) -> None:
+        pass
+
+    def CUDAGraph(self) -> Any:  # noqa: N802 - PyTorch's name
+        def replay() -> None:
+            self.replays += 1
+            busy(1e-3)()
+
+        return SimpleNamespace(replay=replay)
+
+    @contextlib.contextmanager
+    def graph(self, _: Any) -> Iterator[None]:
+        if not self.capturable:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        yield
+
+
+@pytest.mark.parametrize("capturable", [True, False])
+def test_a_gpu_is_timed_by_events_in_a_graph_where_it_can_be_captured(torch: ModuleType, capturable: bool) -> None:
+    cuda = FakeCuda(capturable=capturable)
+    fake = SimpleNamespace(version=SimpleNamespace(hip=None), cuda=cuda)
+    one = torch.Bench(fake, "cuda", 2**20, 2**30, 5.0, 0.02)
+    timing = one.measure([busy(1e-4)] * 5, graphs=True)
+    assert timing["in_graph"] is capturable
+    assert (cuda.replays >= 30) is capturable
+    expected = 1e-3 / timing["calls_per_sample"] if capturable else 1e-4
+    assert timing["median_s"] == pytest.approx(expected, rel=0.5)
+    assert not one.measure([busy(1e-4)], graphs=False)["in_graph"]

@@ -12,12 +12,14 @@ import pytest
 from planner.calibration.collected import Collected, read_collected
 from planner.calibration.collected_rows import Engine
 from planner.calibration.fit import FitOptions, fit_record
+from planner.calibration.fit.__main__ import main as fit_main
 from planner.calibration.fit.collected import (
     OPERATORS_SAY_NOTHING,
     Batch,
     all_reduces_of,
     deployment_of,
     kv_tokens,
+    rows_for_fit,
     shape_of,
     steps_of_endpoint,
     steps_of_engine,
@@ -358,3 +360,30 @@ def test_all_reduces_come_by_number_of_gpus_from_graphs_where_there_are_any() ->
     two, eight = all_reduces_of(file_of("links", {}, rows))
     assert (two.tensor_parallel, list(two.seconds), list(two.message_bytes)) == (2, [4e-6], [8192])
     assert (eight.tensor_parallel, list(eight.seconds)) == (8, [5e-6])
+
+
+@pytest.mark.parametrize(("name", "groups", "fixed"), [("vllm_cpu_grid", 1, frozenset()), ("torch_cpu", 1, OPERATORS_SAY_NOTHING)])
+def test_a_file_gives_a_fit_what_it_can(name: str, groups: int, fixed: frozenset[str]) -> None:
+    rows = rows_for_fit(recorded(name), cpu(), "0.32.0")
+    assert (len(rows.groups), rows.all_reduces, rows.fixed) == (groups, (), fixed)
+
+
+def test_an_endpoint_file_alone_is_refused_with_the_way_out() -> None:
+    with pytest.raises(InputError, match="collect_vllm"):
+        rows_for_fit(recorded("http_vllm_cpu"), cpu(), "0.32.0")
+
+
+def test_the_fit_command_takes_a_collectors_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hardware_profiles").mkdir()
+    (tmp_path / "hardware_profiles" / "cpu-of-tests.toml").write_text(CPU)
+    monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
+    table = str(RECORDED / "vllm_cpu_grid.jsonl.gz")
+    assert fit_main([table, "--gpu", "cpu-of-tests", "--version", "0.32.0", "--eager"]) == 0
+    captured = capsys.readouterr()
+    assert "461 step" in captured.err
+    assert "host.host_s" in captured.out
+    table = str(RECORDED / "http_vllm_cpu.jsonl.gz")
+    assert fit_main([table, "--gpu", "cpu-of-tests", "--version", "0.32.0"]) == 2
+    assert "collect_vllm.py" in capsys.readouterr().err

@@ -7,12 +7,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from planner.calibration.collected import read_collected
+from planner.calibration.fit.collected import FitRows, rows_for_fit
 from planner.calibration.fit.solve import FitOptions, FitResult, fit_record
 from planner.calibration.fit.table import MAX_BYTES, all_reduce_rows_from_csv, groups_from_csv
 from planner.calibration.priors import completed, prior_record, widened
 from planner.calibration.records import CalibrationRecord, host_for, load_record, save_record
 from planner.errors import InputError
-from planner.hardware import load_gpu
+from planner.hardware import GpuProfile, load_gpu
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,7 +53,8 @@ def report(result: FitResult) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m planner.calibration.fit", description=__doc__)
-    parser.add_argument("table", type=Path, help="CSV or CSV.gz of step times; see groups_from_csv for its columns")
+    table = "CSV of step times (see groups_from_csv), or a collector's JSONL file; either may end in .gz"
+    parser.add_argument("table", type=Path, help=table)
     parser.add_argument("--gpu", required=True, help="id of the GPU, such as h100-80g-sxm")
     parser.add_argument("--engine", default="vllm", help="vllm, sglang or tensorrt-llm")
     parser.add_argument("--version", required=True, help="release of the engine")
@@ -71,10 +74,10 @@ def _fit(options: argparse.Namespace) -> FitResult:
     gpu = load_gpu(options.gpu)
     prior = start_record(options.gpu, options.engine, options.version, options.like)
     prior = prior.model_copy(update={"cuda_graphs": not options.eager})
-    groups = groups_from_csv(_bytes(options.table), gpu, prior)
-    groups = tuple(group for group in groups if group.deployment.model.id not in options.leave_out)
-    messages = all_reduce_rows_from_csv(_bytes(options.all_reduce), gpu.id) if options.all_reduce else ()
-    fixed: frozenset[str] = frozenset() if options.fit_mix else FitOptions().fixed
+    rows = _rows(options.table, gpu, prior)
+    groups = tuple(group for group in rows.groups if group.deployment.model.id not in options.leave_out)
+    messages = all_reduce_rows_from_csv(_bytes(options.all_reduce), gpu.id) if options.all_reduce else rows.all_reduces
+    fixed = rows.fixed | (frozenset() if options.fit_mix else FitOptions().fixed)
     result = fit_record(prior, groups, messages, FitOptions(source=options.source, fixed=fixed, day=options.day))
     description = f"{gpu.name} under {options.engine} {options.version}. {options.source}"
     taken = [path for path, _ in load_record(options.like).parameters()] if options.like else []
@@ -99,6 +102,17 @@ def start_record(gpu_id: str, engine: str, version: str, like: str | None = None
         }
         prior = prior.with_parameters(shared)
     return prior.model_copy(update={"id": f"{gpu_id}/{engine}-{version}", "description": f"{gpu.name} under {engine} {version}"})
+
+
+def _rows(path: Path, gpu: GpuProfile, prior: CalibrationRecord) -> FitRows:
+    """Read a table or a collector's file; what a collector's file loses is reported on standard error."""
+    data = _bytes(path)
+    if ".jsonl" not in path.suffixes:
+        return FitRows(groups_from_csv(data, gpu, prior), (), frozenset(), ())
+    collected = read_collected(data, path.name)
+    rows = rows_for_fit(collected, gpu, prior.engine_version or "")
+    sys.stderr.write("\n".join([collected.report(), *(f"{left.rows} steps {left.reason}" for left in rows.left_out), ""]))
+    return rows
 
 
 def _bytes(path: Path) -> bytes:

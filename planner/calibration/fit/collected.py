@@ -69,6 +69,36 @@ class Steps:
     left_out: tuple[LeftOut, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FitRows:
+    """What a file gives to fit_record: steps, all-reduces, parameters that it says nothing about, and what was left out."""
+
+    groups: tuple[StepGroup, ...]
+    all_reduces: tuple[AllReduceRows, ...]
+    fixed: frozenset[str]
+    left_out: tuple[LeftOut, ...]
+
+
+def rows_for_fit(collected: Collected, gpu: GpuProfile, version: str) -> FitRows:
+    """Return what a fit takes from a file of collect_vllm.py, collect_torch.py or collect_links.py.
+
+    collected : the file; gpu : the accelerator that it was measured on; version : vLLM's release that the record is for
+
+    Raises InputError for a file of collect_http.py, since a client can't see what the server runs; see steps_of_endpoint.
+    """
+    collector = collected.header.collector
+    if collector == "http":
+        remedy = "Give what the server runs to steps_of_endpoint, or measure with collect_vllm.py"
+        raise InputError("file", "collect_http.py", "doesn't say which model and layout the server runs", remedy)
+    if collector == "links":
+        return FitRows((), all_reduces_of(collected), frozenset(), ())
+    if collector == "torch":
+        steps = steps_of_operators(collected, gpu, version)
+        return FitRows(steps.groups, (), OPERATORS_SAY_NOTHING, steps.left_out)
+    steps = steps_of_engine(collected, gpu)
+    return FitRows(steps.groups, (), frozenset(), steps.left_out)
+
+
 def kv_tokens(engine: Engine) -> int:
     """Return the tokens that an engine's KV cache holds [token]; its first block stays empty (vLLM 0.33, kv_cache_utils.py)."""
     return (engine.num_gpu_blocks - 1) * engine.block_size
