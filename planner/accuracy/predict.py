@@ -80,6 +80,11 @@ def predict(setting: Setting) -> Figures:
     return Figures(*np.mean(runs, axis=0).tolist())
 
 
+def predict_recorded(setting: Setting, requests: RequestTable) -> Figures:
+    """Return what a run with recorded arrivals and lengths would show; raises NotPredictedError as `predict` does."""
+    return _simulated(setting, Load(requests, None))
+
+
 def _simulated(setting: Setting, load: Load) -> Figures:
     run = simulate(load.requests, limits_of(setting, load), setting.coefficients)
     if not run.finished or bool(run.rejected.any()):

@@ -35,6 +35,7 @@ class Recipe(BaseModel):
     output_tokens: float | None = Field(default=None, description="the same of the output [token]")
     version_below: str | None = Field(default=None, description="holds for older releases of the engine alone")
     tp_below: int | None = Field(default=None, ge=1, description="holds for smaller tensor-parallel sizes alone")
+    kv_cache_tokens: int | None = Field(default=None, ge=1, description="as the engine logged it [token]")
     async_scheduling: bool | None = None
     expert_parallel: bool = False
     front_end: FrontEnd | None = None

@@ -13,10 +13,12 @@ import numpy as np
 from planner.accuracy.bounds import UNIT_FACTOR, beats_data_sheet
 from planner.accuracy.kv_capacity import is_kv_capacity, kv_results
 from planner.accuracy.names import engine_named, gpu_named, model_named
-from planner.accuracy.predict import Figures, predict
+from planner.accuracy.predict import Figures, predict, predict_recorded
+from planner.accuracy.request_table import RecordedRun, is_request_table, recorded_runs
 from planner.accuracy.setting import NotPredictedError, Records, setting_of
 from planner.calibration.measurement_tables import read_measurements
 from planner.calibration.measurements import Measurement, Row, Unreadable
+from planner.simulator import RequestTable
 
 METRICS = ("tpot", "ttft", "throughput")
 TAILS = ("tpot_p99", "ttft_p99")
@@ -163,7 +165,7 @@ class AccuracyReport:
 def accuracy_report(path: Path, records: Records = "shipped") -> AccuracyReport:
     """Predict a table of measured results.
 
-    path : a CSV table; see `read_measurements`, and a table of logged KV capacities
+    path : a CSV table that `read_measurements` takes, or one of logged KV capacities or of single requests
     records : "shipped" takes the calibration records, "none" only the priors
 
     Raises InputError when the file is no such table; rows that can't be predicted are counted by reason.
@@ -171,7 +173,22 @@ def accuracy_report(path: Path, records: Records = "shipped") -> AccuracyReport:
     if is_kv_capacity(path):
         results = tuple(RowResult(None, group, reason, errors, {}) for group, reason, errors in kv_results(path))
         return AccuracyReport(path.name[:100], records, results)
+    if is_request_table(path):
+        return AccuracyReport(path.name[:100], records, tuple(_replayed(run, records) for run in recorded_runs(path)))
     return report_of(read_measurements(path), records, path.name[:100])
+
+
+def _replayed(run: RecordedRun, records: Records) -> RowResult:
+    row = run.row
+    if isinstance(row, Unreadable):
+        return RowResult(None, None, f"unreadable: {row.field}", {}, {})
+    group = _group(row)
+    try:
+        requests = RequestTable(run.arrival_s, run.prompt_tokens, run.output_tokens)
+        figures = predict_recorded(setting_of(row, records), requests)
+    except NotPredictedError as fault:
+        return RowResult(row, group, str(fault), {}, {})
+    return RowResult(row, group, None, _errors(row, figures), {})
 
 
 def report_of(rows: Sequence[Row], records: Records = "shipped", name: str = "measurements") -> AccuracyReport:

@@ -74,7 +74,7 @@ def setting_of(measured: Measurement, records: Records = "shipped") -> Setting:
         deployment = Deployment(gpu, model, quantization, kv_dtype, layout, engine)
         record = _record(deployment, release, records, _host(measured, release, recipe))
         coefficients = coefficients_for(deployment, record)
-        memory = memory_budget(deployment, measured.kv_cache_tokens)
+        memory = memory_budget(deployment, measured.kv_cache_tokens or recipe.kv_cache_tokens)
     except InputError as error:
         raise NotPredictedError(f"not a legal deployment: {error.field}") from error
     if not memory.fits:

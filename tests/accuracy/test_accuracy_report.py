@@ -276,8 +276,39 @@ def test_kv_capacity_tables(tmp_path: Path) -> None:
     assert sum(document["not_predicted"].values()) == 2
 
 
+REQUESTS = "run,model,gpu,tp,arrival_s,prompt,output,first_token_s,last_token_s\n"
+
+
+def recorded(tmp_path: Path, lines: str) -> AccuracyReport:
+    path = tmp_path / "requests.csv"
+    path.write_text(REQUESTS + lines)
+    return accuracy_report(path)
+
+
+def test_single_requests_are_replayed_with_their_own_arrivals(tmp_path: Path) -> None:
+    """Two requests a minute apart: each is alone, so that TTFT is one prefill and TPOT one decode step."""
+    lines = [f"a,llama-3.1-8b-instruct,H100,1,{start},1000,101,{start + 0.027},{start + 0.727}\n" for start in (0.0, 60.0)]
+    (row,) = recorded(tmp_path, "".join(lines)).results
+    assert row.reason is None
+    assert abs(row.errors["tpot"]) < 0.15
+    assert abs(row.errors["ttft"]) < 0.30
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("a,llama-3.1-8b-instruct,H100,1,5,1000,100,4,6\n", "first_token_s"),
+        ("a,llama-3.1-8b-instruct,H100,1,nan,1000,100,4,6\n", "arrival_s"),
+        ("a,llama-3.1-8b-instruct,H100,1,1,0,100,4,6\n", "prompt"),
+        ("a,llama-3.1-8b-instruct,H100,1,1,10\n", "row"),
+    ],
+)
+def test_a_faulty_request_makes_its_run_unreadable(tmp_path: Path, line: str, field: str) -> None:
+    assert recorded(tmp_path, line).not_predicted == {f"unreadable: {field}": 1}
+
+
 def test_recipes_name_their_scripts() -> None:
-    assert all(recipe.reference.startswith(("SemiAnalysisAI/", "ai-dynamo/")) for recipe in recipes())
+    assert all(recipe.reference.startswith(("SemiAnalysisAI/", "ai-dynamo/", "casys-kaist/")) for recipe in recipes())
 
 
 def test_shipped_figures_say_where_they_come_from() -> None:
