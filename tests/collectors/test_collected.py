@@ -67,7 +67,7 @@ def test_rows_keep_their_figures_and_lines() -> None:
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
-        ("torch_cpu", {"gemm": 23}),
+        ("torch_cpu", {"gemm": 28, "decode_attention": 7}),
         ("vllm_cpu_collected", {"step": 232, "engine": 2}),
         ("vllm_cpu_grid", {"step": 461, "point": 12}),
     ],
