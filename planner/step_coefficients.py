@@ -11,7 +11,7 @@ from planner.calibration.records import CalibrationRecord
 from planner.calibration.schema import AllReduce, Parameter, WeightClass, by_name
 from planner.deployment import Deployment, shard
 from planner.errors import InputError
-from planner.expert_share import expert_share
+from planner.expert_share import expert_layer_share, expert_share
 from planner.hardware import GpuProfile
 from planner.models import LayerGroup, Quantization, kv_read_bytes
 from planner.step_model import StepCoefficients, smooth_max
@@ -239,7 +239,7 @@ def rates_of(deployment: Deployment, record: CalibrationRecord) -> StepRates:
         attention_flops_per_s=_peak(gpu, record, sixteen) * attention.value if attention else compute_rate(gpu, record, sixteen),
         activation_s_per_byte=1.0 / (fraction.value * _bandwidth(gpu, record)) if fraction else 0.0,
         layer_s=record.layer_s.value,
-        expert_layer_s=record.expert_layer_s.value if record.expert_layer_s else 0.0,
+        expert_layer_s=expert_layer_share(deployment) * record.expert_layer_s.value if record.expert_layer_s else 0.0,
         all_reduce_alpha_s=cost.alpha_s,
         all_reduce_s_per_byte=1.0 / cost.beta_bytes_per_s,
         hop_alpha_s=hop.alpha_s,

@@ -4,17 +4,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.calibration.records import record_for
 from planner.deployment import Deployment, Parallelism
 from planner.engines import engine_defaults
-from planner.expert_share import expert_share
+from planner.expert_share import FUSED_SHARE, expert_layer_share, expert_share
 from planner.hardware import load_gpu
 from planner.models import QUANTIZATIONS, load_model
+from planner.step_coefficients import rates_of
 
 
-def deployment(model: str, tp: int, ep: int = 1) -> Deployment:
-    gpu = load_gpu("h200-141g-sxm")
+def deployment(model: str, tp: int, ep: int = 1, *, gpu_id: str = "h200-141g-sxm", weights: str = "bf16") -> Deployment:
+    gpu = load_gpu(gpu_id)
     engine = engine_defaults("vllm", "0.19.0", gpu, tp)
-    return Deployment(gpu, load_model(model), QUANTIZATIONS["bf16"], "bf16", Parallelism(tp=tp, ep=ep), engine)
+    return Deployment(gpu, load_model(model), QUANTIZATIONS[weights], "bf16", Parallelism(tp=tp, ep=ep), engine)
+
+
+@pytest.mark.parametrize(
+    ("gpu_id", "weights", "share"),
+    [
+        ("b200-sxm", "nvfp4", FUSED_SHARE),
+        ("b300-sxm", "mxfp4", FUSED_SHARE),
+        ("b200-sxm", "fp8", 1.0),
+        ("h200-141g-sxm", "mxfp4", 1.0),
+    ],
+)
+def test_fp4_experts_on_blackwell_run_in_one_kernel(gpu_id: str, weights: str, share: float) -> None:
+    part = deployment("gpt-oss-120b", 1, gpu_id=gpu_id, weights=weights)
+    assert expert_layer_share(part) == share
+    record = record_for(part.gpu, "vllm", "0.24.0")
+    assert record.expert_layer_s is not None
+    assert rates_of(part, record).expert_layer_s == pytest.approx(share * record.expert_layer_s.value)
 
 
 def test_the_width_that_records_stand_for_changes_nothing() -> None:
