@@ -191,10 +191,11 @@ def _load(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _read_scenario(path: Path) -> str:
-    from planner.scenario import scenario_from_json
+    from planner.scenario import MAX_SCENARIO_BYTES, scenario_from_json
 
     try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(MAX_SCENARIO_BYTES + 1)
     except OSError as error:
         raise InputError("--scenario", str(path), f"can't be read ({error.strerror})", "Give a readable JSON file") from error
     return scenario_from_json(text).model_dump_json()

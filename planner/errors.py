@@ -16,6 +16,17 @@ def shorten(value: object, limit: int = _SHOWN_CHARACTERS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def one_line(text: str) -> str:
+    r"""Return text with what isn't printable escaped: a file's name may hold line breaks and terminal sequences.
+
+    >>> one_line("a\nb\x1b[2J – é")
+    'a\\nb\\x1b[2J – é'
+    """
+    if text.isprintable():
+        return text
+    return "".join(part if part.isprintable() else part.encode("unicode_escape").decode("ascii") for part in text)
+
+
 class InputError(ValueError):
     """Input that no plan can be made from.
 
@@ -33,7 +44,7 @@ class InputError(ValueError):
         self.value = value
         self.bound = bound.rstrip(".")
         self.remedy = remedy.rstrip(".")
-        super().__init__(f"{field} is {shorten(value)}: {self.bound}. {self.remedy}.")
+        super().__init__(one_line(f"{field} is {shorten(value)}: {self.bound}. {self.remedy}."))
 
 
 def as_input_error(error: ValidationError, document: str) -> InputError:

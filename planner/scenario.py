@@ -163,7 +163,9 @@ def scenario_from_json(text: str | bytes) -> Scenario:
         raise InputError("scenario", len(text), f"must be at most {MAX_SCENARIO_BYTES} bytes", "Give one scenario document")
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise InputError("scenario", type(error).__name__, f"must be JSON ({error})", "Correct the document") from error
     return scenario_from_dict(document)
 

@@ -62,7 +62,10 @@ def test_wrong_input_names_the_field(document: dict[str, object], field: str) ->
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"seed": NaN}', '{"seed": Infinity}', "[" * 100_000, "\ud800"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "3", '{"seed": NaN}', '{"seed": Infinity}', "[" * 100_000, "\ud800", f'{{"seed": {"1" * 5000}}}'],
+)
 def test_what_is_not_a_scenario_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         scenario_from_json(text)

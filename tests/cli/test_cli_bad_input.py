@@ -1,0 +1,45 @@
+"""Wrong input at the shell: one line on standard error that names the field, and exit status 2."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.cli import main
+from planner.errors import InputError
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a verb that must be refused and return its one line."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("planner: ")
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "must be JSON"),
+        (b"\xff\x00\x01", "must be JSON"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "4300 digits"),
+        (b"[" * 60_000, "must be JSON"),
+        (b"x" * 70_000, "at most 65536 bytes"),
+        (b'{"model": {"id": "\\u001b[2J\\n"}}', "model.id"),
+    ],
+    ids=["empty", "binary", "long integer", "deep", "large", "control characters"],
+)
+def test_a_scenario_file_that_cannot_be_read(text: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "scenario.json"
+    path.write_bytes(text)
+    assert says in refused(["plan", "--scenario", str(path)], capsys)
+
+
+def test_no_more_of_a_scenario_file_is_read_than_a_scenario_can_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "at most 65536 bytes" in refused(["plan", "--scenario", "/dev/zero"], capsys)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[31mb", "a\u202eb", "a\udcffb"])
+def test_a_message_is_one_printable_line_whatever_a_file_is_called(name: str) -> None:
+    assert str(InputError(f"{name}.toml", 1, f"must be {name}", f"Rename {name}")).isprintable()
