@@ -117,7 +117,7 @@ class AccuracyReport:
         return ErrorSummary.of([result.peer_errors[metric] for result in self.results if metric in result.peer_errors])
 
     def held_out(self) -> tuple[RowResult, ...]:
-        """Return the rows of groups that no shipped figure was chosen on; see `is_held_out`."""
+        """Return the rows of the groups set aside for testing a fit; see `is_held_out` and the README's word on what they can prove."""
         return tuple(result for result in self.results if result.group is not None and is_held_out(result.group))
 
     def document(self) -> dict[str, Any]:
