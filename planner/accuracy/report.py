@@ -117,7 +117,7 @@ class AccuracyReport:
         return ErrorSummary.of([result.peer_errors[metric] for result in self.results if metric in result.peer_errors])
 
     def held_out(self) -> tuple[RowResult, ...]:
-        """Return the rows of the groups set aside for testing a fit; see `is_held_out` and the README's word on what they can prove."""
+        """Return the rows of the groups set aside for testing a fit; see `is_held_out`."""
         return tuple(result for result in self.results if result.group is not None and is_held_out(result.group))
 
     def document(self) -> dict[str, Any]:
