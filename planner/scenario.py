@@ -113,7 +113,9 @@ class EngineChoice(_Frozen):
 class FleetChoice(_Frozen):
     """How much is kept free and how many replicas may fail."""
 
-    headroom: float = Field(default=0.15, ge=0, lt=1, description="share of a replica's capacity kept free at the planned rate [1]")
+    headroom: float = Field(
+        default=0.15, ge=0, le=0.999, description="share of a replica's capacity kept free at the planned rate [1]"
+    )
     spare_replicas: int = Field(default=1, ge=0, le=1000, description="replicas that may be down while targets hold")
 
 
@@ -139,6 +141,18 @@ class Scenario(_Frozen):
                 self.engine.logged_kv_tokens,
                 "belongs to one GPU and one TP size",
                 "Name exactly one hardware.gpu_ids and one hardware.tensor_parallel, or leave the logged size out",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_step_holds_a_token_of_each_sequence(self) -> Self:
+        sequences, budget = self.engine.max_num_seqs, self.engine.max_num_batched_tokens
+        if sequences is not None and budget is not None and budget < sequences:
+            raise InputError(
+                "engine.max_num_batched_tokens",
+                budget,
+                f"must be at least engine.max_num_seqs, {sequences}",
+                "Raise it, lower max_num_seqs, or leave one of them to the plan",
             )
         return self
 

@@ -145,7 +145,7 @@ def memory_budget(deployment: Deployment, logged_kv_tokens: int | None = None) -
         )
     needs = _vllm_needs(deployment) if deployment.engine.engine == "vllm" else _other_needs(deployment)
     if logged_kv_tokens is not None:
-        needs = needs._replace(num_gpu_blocks=blocks_of_reported(deployment, needs.layout, logged_kv_tokens), kv_source=_LOGGED)
+        needs = needs._replace(num_gpu_blocks=_logged_blocks(deployment, needs, logged_kv_tokens), kv_source=_LOGGED)
     return _budget(deployment, needs, logged_kv_tokens)
 
 
@@ -169,6 +169,17 @@ def blocks_of_reported(deployment: Deployment, layout: KvLayout, kv_tokens: int)
     if by_concurrency and length is not None:
         return math.ceil(kv_tokens / length * layout.blocks_for(length) - 1e-9)
     return kv_tokens // layout.block_tokens * max(1, len(layout.groups))
+
+
+def _logged_blocks(deployment: Deployment, needs: "_Needs", logged_kv_tokens: int) -> int:
+    """Return the pool's blocks behind a logged size [block]; InputError when no pool of this GPU could have it."""
+    blocks = blocks_of_reported(deployment, needs.layout, logged_kv_tokens)
+    held_gib = blocks * needs.layout.bytes_per_block / GIB
+    if blocks <= needs.null_blocks or held_gib > needs.total_bytes / GIB:
+        bound = f"would be {blocks} blocks of {held_gib:.3g} GiB in {needs.total_bytes / GIB:.3g} GiB of each {deployment.gpu.name}"
+        remedy = "Copy the number of the engine's log line, and name the model, GPU and TP size that it ran with"
+        raise InputError("engine.logged_kv_tokens", logged_kv_tokens, bound, remedy)
+    return blocks
 
 
 class _Needs(NamedTuple):

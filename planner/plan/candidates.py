@@ -8,6 +8,8 @@ from planner.engines import EngineConfig, Usage, engine_defaults
 from planner.errors import InputError
 from planner.fleet import Placement, place
 from planner.hardware import GpuProfile, Price, list_prices, load_gpu, nodes_for, survey_gpus
+from planner.hardware.catalogue import gpu_index
+from planner.hardware.reading import close_matches
 from planner.models import QUANTIZATIONS, ModelSpec, Quantization, tp_refusal
 from planner.pricing import Tariff
 from planner.scenario import HardwareChoice, Scenario
@@ -35,13 +37,14 @@ def layouts(scenario: Scenario, model: ModelSpec, quantization: Quantization) ->
     holds, up to 8 where no price is known.
     """
     choice = scenario.hardware
+    _check_market(choice)
     prices = prices_by_gpu(choice)
     found: list[Layout] = []
     for gpu in _gpus(choice):
         tariffs = tariffs_for(gpu.id, choice, prices.get(gpu.id, ()))
         if not tariffs and not choice.gpu_ids:
             continue
-        sizes = choice.tensor_parallel or _sizes(tariffs)
+        sizes = tuple(dict.fromkeys(choice.tensor_parallel)) or _sizes(tariffs)
         found.extend(Layout(gpu, size, tariffs, tp_refusal(model, size, quantization)) for size in sizes)
     if not found:
         raise InputError(
@@ -51,6 +54,20 @@ def layouts(scenario: Scenario, model: ModelSpec, quantization: Quantization) ->
             "Choose another provider, region or price basis, or give hardware.usd_per_gpu_hour",
         )
     return tuple(found)
+
+
+def _check_market(choice: HardwareChoice) -> None:
+    """Raise InputError when a price, a provider or a region of the scenario belongs to nothing that is known."""
+    gpus = gpu_index()
+    for gpu_id, usd_per_hour in choice.usd_per_gpu_hour.items():
+        if gpu_id not in gpus:
+            bound = f"is the price of no known accelerator; known near it: {close_matches(gpu_id, gpus)}"
+            raise InputError(f"hardware.usd_per_gpu_hour.{gpu_id}", usd_per_hour, bound, "Correct the id")
+    for field in ("provider", "region"):
+        wanted, known = getattr(choice, field), {getattr(price, field) for price in list_prices()}
+        if wanted is not None and wanted not in known:
+            bound, remedy = f"has no price; known near it: {close_matches(wanted, known)}", f"Choose a known {field} or none"
+            raise InputError(f"hardware.{field}", wanted, bound, remedy)
 
 
 def prices_by_gpu(choice: HardwareChoice) -> dict[str, tuple[Price, ...]]:
@@ -139,7 +156,7 @@ def deployment_for(scenario: Scenario, layout: Layout, model: ModelSpec, longest
 
 def _gpus(choice: HardwareChoice) -> Iterable[GpuProfile]:
     if choice.gpu_ids:
-        return [load_gpu(gpu_id) for gpu_id in choice.gpu_ids]
+        return [load_gpu(gpu_id) for gpu_id in dict.fromkeys(choice.gpu_ids)]
     return [gpu for gpu in survey_gpus().profiles if gpu.vendor in COMPARED_VENDORS or gpu.id in choice.usd_per_gpu_hour]
 
 

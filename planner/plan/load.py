@@ -5,6 +5,9 @@ from planner.plan.results import PlannedLoad
 from planner.scenario import RateLoad, Scenario, UsersLoad
 from planner.workloads import LengthStats, Workload, rate_from_tokens_per_day, rate_from_users
 
+LEAST_RPS = 1e-6
+"""One request in twelve days. Below it a day has no request to plan for, and times since the first one lose their microseconds."""
+
 
 def planned_load(scenario: Scenario, workload: Workload, lengths: LengthStats) -> PlannedLoad:
     """Return the load that a scenario states.
@@ -23,6 +26,9 @@ def planned_load(scenario: Scenario, workload: Workload, lengths: LengthStats) -
     else:
         mean_rps = rate_from_tokens_per_day(load.tokens_per_day, lengths.prompt_mean, lengths.output_mean, 1.0).mean_rps
         stated = f"{load.tokens_per_day:,.0f} tokens a day"
+    if not mean_rps >= LEAST_RPS:
+        bound = f"comes to {mean_rps:.3g} requests a second; the least that is planned is {LEAST_RPS:g}, one in twelve days"
+        raise InputError("workload.load", stated, bound, "Give a larger load")
     return PlannedLoad(mean_rps, mean_rps * factor, factor, source, stated)
 
 

@@ -28,10 +28,11 @@ _SEARCHED = 3
 
 
 def rank(candidate: Candidate) -> tuple[bool, bool, float, float, int, str]:
-    """Return the order of candidates: feasible, priced, cheap, then low p99 TPOT, few GPUs, and the id."""
-    usd = candidate.cost.usd_per_hour if candidate.cost else 0.0
+    """Return the order of candidates: feasible, priced, cheap (few GPUs where no price is known), low p99 TPOT, small TP, id."""
+    gpus = candidate.replicas.total * candidate.tensor_parallel if candidate.replicas else 0
+    dear = candidate.cost.usd_per_hour if candidate.cost else float(gpus)
     tpot_s = candidate.latency.tpot_p99_s if candidate.latency else 0.0
-    return (not candidate.feasible, candidate.cost is None, usd, tpot_s, candidate.tensor_parallel, candidate.gpu_id)
+    return (not candidate.feasible, candidate.cost is None, dear, tpot_s, candidate.tensor_parallel, candidate.gpu_id)
 
 
 def records_of(scenario: Scenario, ways: Sequence[Layout]) -> dict[str, CalibrationRecord]:

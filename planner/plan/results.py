@@ -14,6 +14,7 @@ from planner.workloads import LengthStats, Workload
 
 Reason = Literal[
     "weights do not fit",
+    "KV cache is too small",
     "requests are too long",
     "layout is not legal",
     "precision is not supported",

@@ -28,6 +28,7 @@ BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
 SEQUENCES = (32, 64, 128, 256, 512, 1024)
 _SAME_CAPACITY = 0.01
 _MOST_REFUSED = 0.001
+_USUAL_UTILISATION = 0.89
 _Item = TypeVar("_Item")
 _Out = TypeVar("_Out")
 
@@ -278,9 +279,13 @@ def screen(question: Question, engine: Engine) -> Screen | None:
 def screened_out(question: Question, layout: Layout, engine: Engine, found: Screen | None) -> Candidate:
     """Return the candidate that the mean-field model rules out, with the figures."""
     known: dict[str, Any] = {"deployment": engine.deployment, "record": engine.record, "memory": engine.memory}
-    if found is None or found.idle is None:
+    if found is None:
+        knobs = default_knobs(question.scenario, engine.deployment)
+        fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
+        return rejected(question, layout, _does_not_fit(fitted.memory), **(known | {"memory": fitted.memory}))
+    if found.idle is None:
         detail = "the KV cache can't hold one request of the workload"
-        return rejected(question, layout, Rejection("weights do not fit", detail, "Use a larger TP size", None), **known)
+        return rejected(question, layout, Rejection("KV cache is too small", detail, "Use a larger TP size", None), **known)
     capacity = Capacity(None, found.idle.binds, found.idle)
     return rejected(question, layout, _misses(capacity, question.scenario), latency=found.idle, **known)
 
@@ -304,8 +309,12 @@ def _does_not_fit(memory: MemoryBudget) -> Rejection:
         return Rejection("weights do not fit", "the engine would not start", None, None)
     miss = (memory.requested_bytes + shortfall.missing_bytes) / memory.requested_bytes
     missing = f"{shortfall.missing_bytes / GIB:.3g} GiB"
-    remedy = f"Free {missing} on each GPU: a larger TP size, fewer bits a weight or a shorter max_model_len"
-    return Rejection("weights do not fit", shortfall.reason, remedy, miss)
+    ways = ["a larger TP size", "fewer bits a weight", "a smaller max_num_batched_tokens", "a shorter max_model_len"]
+    if memory.requested_bytes < _USUAL_UTILISATION * memory.total_bytes:
+        ways.append("a higher gpu_memory_utilization")
+    remedy = f"Free {missing} on each GPU: {', '.join(ways[:-1])} or {ways[-1]}"
+    reason: Reason = "weights do not fit" if shortfall.kind == "weights" else "KV cache is too small"
+    return Rejection(reason, shortfall.reason, remedy, miss)
 
 
 def _too_long(question: Question, engine: Engine, refused_share: float) -> Rejection:
