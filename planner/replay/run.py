@@ -88,8 +88,9 @@ class Replay:
 
 def replayed_candidate(plan: Plan) -> Candidate | None:
     """Return the candidate that a replay runs: the plan's choice, else the one that comes nearest; None where none starts."""
-    candidate = plan.chosen or (plan.nearest.candidate if plan.nearest is not None else None)
-    return candidate if candidate is not None and starts(candidate) else None
+    nearest = (plan.nearest.candidate,) if plan.nearest is not None else ()
+    chosen = (plan.chosen,) if plan.chosen is not None else ()
+    return next((candidate for candidate in (*chosen, *nearest, *plan.candidates) if starts(candidate)), None)
 
 
 def planned_rate_rps(plan: Plan) -> float:

@@ -217,7 +217,7 @@ def test_settings_that_the_engine_refuses_are_refused() -> None:
 
 
 def test_a_plan_without_an_engine_cannot_be_replayed() -> None:
-    empty = dataclasses.replace(one_gpu_plan(), chosen=None, nearest=None)
+    empty = dataclasses.replace(one_gpu_plan(), chosen=None, nearest=None, candidates=())
     with pytest.raises(InputError, match="no engine that starts"):
         replay(empty)
 

@@ -19,6 +19,7 @@ from planner.ui.charts.base import (
     tooltip,
 )
 from planner.ui.colours import ACCENT, FAINT, GREY, HUES
+from planner.units import MS
 
 CDF_HEIGHT = 260
 PANEL_HEIGHT = 92
@@ -46,6 +47,7 @@ _ROOM = 1.15
 _LOG_ROOM = 2.0
 _LOG_REACH = 1e4
 _RIGHT_EDGE = 0.6
+_SECONDS_FROM_MS = 10_000.0
 _MOST_TICKS = 8
 _TARGET_HEIGHT = 0.34
 _CORNER_HEIGHT = 0.08
@@ -59,9 +61,13 @@ def latency_cdf(rows: Sequence[Row], title: str, quantity: str, target: tuple[fl
     rows : run ("planned" or "changed"), ms, share_percent, and as text latency, below; one at 99 %, which is labelled
     quantity : "TTFT" or "TPOT"; target : in ms and how it is written
     """
-    scale, note = _latency_scale([row["ms"] for row in rows] + ([target[0]] if target else []))
+    in_seconds = max(row["ms"] for row in rows) >= _SECONDS_FROM_MS
+    unit, per_ms = ("s", MS) if in_seconds else ("ms", 1.0)
+    rows = [{**row, "value": row["ms"] * per_ms} for row in rows]
+    target = None if target is None else (target[0] * per_ms, target[1])
+    scale, note = _latency_scale([row["value"] for row in rows] + ([target[0]] if target else []))
     ticks = {"values": _decades(scale["domain"])} if note else {}
-    x = number("ms", scale=scale, axis=axis(f"{quantity} (ms{note})", labelBound=True, **ticks))
+    x = number("value", scale=scale, axis=axis(f"{quantity} ({unit}{note})", labelBound=True, **ticks))
     y = number("share_percent", scale={"domain": [0, 100]}, axis=axis("Requests at or below (%)"))
     tip: Spec = {"x": x, "y": y, "tooltip": tooltip({"run": "Run", "latency": quantity, "below": "Requests at or below"})}
     names = _names(rows)

@@ -7,7 +7,7 @@ from planner.ui.charts.base import LABEL_SIZE, Figure, Row, Spec, axis, figure, 
 from planner.ui.colours import ACCENT, FAINT, GREY, HUES, INK, WARNING
 
 ROW_PX = 13
-LEAST_HEIGHT = 160
+FRAME_PX = 110
 WORK_COLOURS = {"decode": ACCENT, "prefill chunk": HUES[4], "recomputed chunk": HUES[3], "wasted row": GREY, "waiting": "#7A869266"}
 
 
@@ -52,14 +52,14 @@ def step_gantt(bars: Sequence[Row], waits: Sequence[Row], preempted: Sequence[Ro
         layer([frame.longest], {"type": "rect", "color": FAINT}, x=x, x2={"field": "to_s"}),
         layer(
             [{**row, "work": "waiting"} for row in waits],
-            {"type": "bar", "height": 3},
+            {"type": "bar", "height": {"band": 0.24}},
             **place,
             color=colour,
             tooltip=tooltip({"request": "Request", "waited": "Waited here"}),  # type: ignore[arg-type]
         ),
         layer(
             bars,
-            {"type": "bar", "height": ROW_PX - 4, "stroke": "transparent", "strokeWidth": 1.5},
+            {"type": "bar", "height": {"band": 0.78}},
             **place,
             color=colour,
             tooltip=tooltip(titles),  # type: ignore[arg-type]
@@ -82,4 +82,4 @@ def step_gantt(bars: Sequence[Row], waits: Sequence[Row], preempted: Sequence[Ro
         ),
         layer([frame.longest], text(align="left", baseline="bottom", dx=2, dy=-2), x=x, y={"value": 0}, text=name("label")),
     ]
-    return figure(layers, max(LEAST_HEIGHT, ROW_PX * len(frame.order)), frame.title)
+    return figure(layers, FRAME_PX + ROW_PX * len(frame.order), frame.title)

@@ -7,6 +7,7 @@ import streamlit as st
 from planner.errors import InputError
 from planner.plan.results import Plan
 from planner.replay import ReplaySettings
+from planner.ui.components.common import READABLE_PX
 from planner.ui.views.simulate_inputs import (
     BY_KEY,
     INPUTS,
@@ -76,13 +77,29 @@ def complain(fault: InputError) -> None:
     st.markdown(f":red[:material/error: {sentence(stop(fault.bound))} {sentence(stop(fault.remedy))}]")
 
 
-def refused(fault: InputError) -> None:
-    """Say which setting the engine refuses, with a button that sets it back."""
-    key = key_of(fault)
-    with st.container(border=True):
+def faults(state: InputState) -> None:
+    """Say which fields can't be read."""
+    st.markdown("#### The replay waits for a field")
+    for key, fault in state.faults.items():
+        refused(fault, key)
+
+
+def refused(fault: InputError, key: str | None = None) -> None:
+    """Say which setting is wrong or refused by the engine, with a button that sets it back; key : of its field, if known."""
+    keys = _to_reset(key or key_of(fault))
+    with st.container(border=True, width=READABLE_PX):
         st.markdown(f":material/error: {sentence(str(fault))}")
-        if key is not None:
-            st.button("Set back to the plan's", key="sim-fix", icon=":material/restart_alt:", on_click=_reset, args=((key,),))
+        if keys:
+            st.button(
+                "Set back to the plan's", key=f"sim-fix-{keys[0]}", icon=":material/restart_alt:", on_click=_reset, args=(keys,)
+            )
+
+
+def _to_reset(key: str | None) -> tuple[str, ...]:
+    """Return the field to set back: the one that is complained of, or where nobody changed that, all that were changed."""
+    values = _current()
+    changed = tuple(name for name in KEYS if values[name] and values[name] != _default(name))
+    return (key,) if key in changed and key is not None else changed
 
 
 def _section(section: Section, title: str, icon: str, plan: Plan, state: InputState) -> None:

@@ -139,11 +139,11 @@ def _watch(slot: str) -> None:
         st.rerun()
         return
     elapsed_s = time.monotonic() - job.started_s
-    with st.status("Simulating", expanded=True):
-        st.progress(job.share, f"{job.text} · {elapsed_s:.0f} s")
-        if st.button("Cancel", key=f"cancel-{slot}", icon=":material/close:"):
-            _cancel(slot)
-            st.rerun()
+    status = st.status("Simulating", expanded=True)
+    status.progress(job.share, f"{job.text} · {elapsed_s:.0f} s")
+    if status.button("Cancel", key=f"cancel-{slot}", icon=":material/close:"):
+        _cancel(slot)
+        st.rerun()
 
 
 def _cancel(slot: str) -> None:

@@ -33,7 +33,8 @@ def main() -> None:
     top = st.container()
     inputs = simulate_inputs.settings_inputs(plan)
     if inputs.settings is None:
-        top.markdown("#### The replay waits for the marked field")
+        with top:
+            simulate_inputs.faults(inputs)
         return
     with top:
         try:

@@ -124,21 +124,26 @@ def latency_frame(run: Outcome) -> pd.DataFrame:
 
 def event_frame(run: Outcome) -> pd.DataFrame:
     """Return what happened in the run besides serving, as text; empty when nothing did."""
-    totals, result = run.result.totals, run.result
+    totals, rejected = run.result.totals, run.result.rejected
+    computed = totals.computed_tokens
     rows = [
-        ("Rejected requests", int(result.rejected.sum()), len(result.rejected), "of requests"),
-        ("Preemptions", totals.preemptions, len(result.rejected), "a request"),
-        ("Recomputed tokens", totals.recomputed_tokens, totals.computed_tokens, "of computed tokens"),
-        ("Wasted rows", totals.wasted_rows, totals.computed_tokens, "of computed tokens"),
-        ("Prefix hits, tokens", totals.prefix_hit_tokens, totals.prefix_query_tokens, "of prompt tokens"),
+        ("Rejected requests", int(rejected.sum()), len(rejected), "of all requests"),
+        ("Preemptions", totals.preemptions, len(rejected), "a request"),
+        ("Recomputed tokens", totals.recomputed_tokens, computed, "of all computed tokens"),
+        ("Wasted rows", totals.wasted_rows, computed, "of all computed tokens"),
+        ("Prefix hits, tokens", totals.prefix_hit_tokens, totals.prefix_query_tokens, "of the prompt tokens looked up"),
     ]
     return pd.DataFrame(
         [
-            {"Event": name, "Count": f"{count:,}", "Share": f"{percent(count / whole)} {of}"}
+            {"Event": name, "Count": f"{count:,}", "Share": f"{_ratio(count / whole, of)} {of}"}
             for name, count, whole, of in rows
             if count
         ]
     )
+
+
+def _ratio(value: float, of: str) -> str:
+    return percent(value) if of.startswith("of") else figure(value)
 
 
 def steps_sentence(run: Outcome) -> str:

@@ -43,7 +43,7 @@ INPUTS: tuple[Input, ...] = (
           help="Of this one replica. The same requests come closer together at a higher rate."),
     Input("sim-n", "requests", "requests", "Number of requests"),
     Input("sim-seed", "seed", "requests", "Seed", help="Same seed, same requests."),
-    Input("sim-order", "order", "requests", "Requests", choices={"synthetic": None, "recorded order": "recorded"},
+    Input("sim-order", "order", "requests", "Source of requests", choices={"synthetic": None, "recorded order": "recorded"},
           help="Synthetic: drawn from the workload. Recorded order: the trace's own requests one after the other, with its own "
           "arrival times stretched to the rate."),
     Input("sim-cv", "arrival_cv", "requests", "Burstiness of arrivals (CV)", reading.number,

@@ -170,7 +170,8 @@ def _limit_title(overall: dict[str, float], busy_s: float) -> str:
     first, second = order[0], order[1]
     tail = f", {second} {percent(overall[second] / busy_s)}" if overall[second] > 0.0 else ""
     subject = first if "_" in first else f"{first[:1].upper()}{first[1:]}"
-    return f"{subject} binds in {percent(overall[first] / busy_s)} of the busy time{tail}"
+    verb = "bind" if first == "KV blocks" else "binds"
+    return f"{subject} {verb} in {percent(overall[first] / busy_s)} of the busy time{tail}"
 
 
 class StepRows(NamedTuple):
