@@ -129,9 +129,9 @@ def stamps(folder: Path, suffix: str) -> tuple[Stamp, ...]:
     found: list[Stamp] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(suffix) and entry.is_file():
+            if entry.name.endswith(suffix) and (path := Path(entry.path)).is_file():
                 status = entry.stat()
-                found.append(Stamp(Path(entry.path), status.st_mtime_ns, status.st_size))
+                found.append(Stamp(path, status.st_mtime_ns, status.st_size))
     if len(found) > MAX_FILES:
         raise InputError(str(folder), len(found), f"must hold at most {MAX_FILES:,} files", "Move those out that aren't profiles")
     return tuple(sorted(found))

@@ -60,11 +60,20 @@ def _scan(folder: Path) -> dict[str, Path]:
         for number, entry in enumerate(entries):
             if number >= _MAX_FILES:
                 raise InputError("PLANNER_HOME", str(folder), f"must hold at most {_MAX_FILES:,} models", "Move some files away")
-            if entry.name.endswith(".json") and entry.is_file():
-                found[model_id(entry.name.removesuffix(".json"))] = Path(entry.path)
-            elif entry.is_dir() and (Path(entry.path) / "config.json").is_file():
-                found[model_id(entry.name)] = Path(entry.path) / "config.json"
+            path = Path(entry.path)
+            if entry.name.endswith(".json") and path.is_file():
+                found[_id_of(entry.name.removesuffix(".json"), entry.name)] = path
+            elif (path / "config.json").is_file():
+                found[_id_of(entry.name, entry.name)] = path / "config.json"
     return found
+
+
+def _id_of(name: str, entry_name: str) -> str:
+    try:
+        return model_id(name)
+    except InputError as error:
+        remedy = "Rename it, or move it out of PLANNER_HOME/models"
+        raise InputError(f"models/{entry_name}", name, error.bound, remedy) from error
 
 
 def _read(path: Path) -> ModelSpec:

@@ -99,7 +99,8 @@ def _paths() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for directory in _directories():
         for path in (*sorted(directory.glob("*.toml")), *sorted(directory.glob("*.json"))):
-            found.setdefault(path.stem, path)
+            if path.is_file():
+                found.setdefault(path.stem, path)
     return found
 
 

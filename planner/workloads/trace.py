@@ -131,7 +131,8 @@ def list_traces() -> tuple[TraceMeta, ...]:
     found: dict[str, Path] = {}
     for directory in _directories():
         for path in sorted(directory.glob("*.parquet")):
-            found.setdefault(path.stem, path)
+            if path.is_file():
+                found.setdefault(path.stem, path)
     return tuple(_read_meta(found[trace_id]) for trace_id in sorted(found))
 
 
@@ -172,7 +173,7 @@ def _directories() -> Iterator[Path]:
 def _find(trace_id: str) -> Path:
     for directory in _directories():
         for path in directory.glob("*.parquet"):
-            if path.stem == trace_id:
+            if path.stem == trace_id and path.is_file():
                 return path
     known = ", ".join(meta.id for meta in list_traces())
     raise InputError(
@@ -219,10 +220,15 @@ def _parse_meta(path: Path, document: object) -> TraceMeta:
 
 def read_document(path: Path, parse: Callable[[str], object]) -> object:
     """Return the document in a file of bounded size; every fault is an InputError that names the file."""
-    if path.stat().st_size > MAX_DOCUMENT_BYTES:
-        raise InputError(path.name, path.stat().st_size, f"must be at most {MAX_DOCUMENT_BYTES} bytes", "Shorten the description")
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as error:
+        raise InputError(path.name, error.strerror, "can't be read", "Check that the file may be read") from error
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise InputError(path.name, len(data), f"must be at most {MAX_DOCUMENT_BYTES} bytes", "Shorten the description")
+    try:
+        return parse(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(
             path.name, type(error).__name__, f"must be a {path.suffix[1:].upper()} document ({error})", "Correct the file"

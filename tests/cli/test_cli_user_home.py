@@ -1,0 +1,72 @@
+"""PLANNER_HOME as it should not be: a file, nobody's home, loops, folders named like files, names that are no ids."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from planner.cli import main
+from planner.paths import MODELS_DIR
+
+FOLDERS = (
+    "models",
+    "workloads",
+    "workloads/traces",
+    "hardware_profiles",
+    "hardware_profiles/nodes",
+    "hardware_profiles/prices",
+    "hardware_profiles/calibrations",
+)
+SUFFIXES = ("toml", "json", "csv", "parquet")
+VERBS = (["gpus"], ["models"], ["workloads"], ["questions"])
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for folder in FOLDERS:
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=[verb[0] for verb in VERBS])
+@pytest.mark.parametrize("given", ["{tmp}/file", "~nobody-of-this-name/x", "{tmp}/loop", "{tmp}/file/below", "/" + "x" * 5000])
+def test_a_home_that_is_no_folder_is_one_line(
+    verb: list[str], given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    monkeypatch.setenv("PLANNER_HOME", given.format(tmp=tmp_path))
+    assert main(verb) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("planner: PLANNER_HOME is ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", ["{tmp}/made later", ""])
+def test_a_home_that_is_not_there_yet_is_none_of_the_plans_business(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANNER_HOME", given.format(tmp=tmp_path))
+    assert main(["workloads"]) == 0
+
+
+@pytest.mark.parametrize("kind", ["loop", "nowhere", "folder"])
+def test_what_is_no_file_is_not_an_entry(kind: str, home: Path) -> None:
+    for folder in FOLDERS:
+        for suffix in SUFFIXES:
+            entry = home / folder / f"entry.{suffix}"
+            if kind == "folder":
+                entry.mkdir()
+            else:
+                entry.symlink_to(entry if kind == "loop" else home / "nowhere")
+    assert [main(verb) for verb in VERBS] == [0] * len(VERBS)
+
+
+def test_a_models_file_whose_name_is_no_id_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(MODELS_DIR / "phi-4.json", home / "models" / "\u043c\n\u202e.json")
+    assert main(["models"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("planner: models/")
+    assert "PLANNER_HOME/models" in error
+    assert error.count("\n") == 1
