@@ -19,7 +19,7 @@ def spreadsheet_safe(cell: Cell) -> Cell:
     injection"). Numbers keep their sign.
 
     >>> spreadsheet_safe('=HYPERLINK("http://example.org")'), spreadsheet_safe(-1.5)
-    ('\\'=HYPERLINK("http://example.org")', -1.5)
+    ('\'=HYPERLINK("http://example.org")', -1.5)
     """
     if isinstance(cell, str) and cell.lstrip(" ").startswith(_FORMULA_STARTS):
         return "'" + cell
@@ -30,7 +30,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     r"""Return rows as CSV with the first row's columns; None and figures that are not finite become empty cells.
 
     >>> to_csv([{"gpu": "@sum", "usd_per_day": 98.0}, {"gpu": "L4", "usd_per_day": None}])
-    "gpu,usd_per_day\\r\\n'@sum,98.0\\r\\nL4,\\r\\n"
+    "gpu,usd_per_day\r\n'@sum,98.0\r\nL4,\r\n"
     """
     if not rows:
         return ""

@@ -46,8 +46,8 @@ SCENARIOS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "fleet": st.fixed_dictionaries({"headroom": st.floats(0.0, 0.99), "spare_replicas": st.integers(0, 1000)}),
         "engine": st.fixed_dictionaries(
             {
-                "max_num_seqs": st.none() | st.integers(1, 65536),
-                "max_num_batched_tokens": st.none() | st.integers(1, 2**20),
+                "max_num_seqs": st.none() | st.integers(1, 1024),
+                "max_num_batched_tokens": st.none() | st.integers(1024, 2**20),
                 "gpu_memory_utilization": st.none() | st.floats(0.01, 1.0),
             }
         ),
