@@ -2,9 +2,11 @@
 
 import streamlit as st
 
+from planner.errors import InputError
 from planner.ui import inputs
 from planner.ui.assets import ICON, WORDMARK
 from planner.ui.components import share
+from planner.ui.components.common import stopped
 
 SIDEBAR_PX = 340
 
@@ -21,10 +23,13 @@ def main() -> None:
         ],
         position="top",
     )
-    with st.sidebar:
-        inputs.scenario_sidebar()
-        share.share()
-    page.run()
+    try:
+        with st.sidebar:
+            inputs.scenario_sidebar()
+            share.share()
+        page.run()
+    except InputError as fault:
+        stopped(fault)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The plan of a scenario, made once and kept."""
 
+import itertools
+
 import streamlit as st
 
 from planner.paths import user_home
@@ -9,6 +11,8 @@ from planner.scenario import Scenario
 
 _KEPT = 64
 _MAX_FILES = 2_000
+_FOLDERS = ("hardware_profiles", "models", "workloads")
+"""What a user's folder mirrors. The rest of it, a home folder perhaps, is none of the app's business."""
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
@@ -25,7 +29,8 @@ def cached_plan(scenario: Scenario, catalogue: str) -> Plan:  # noqa: ARG001 - p
 def catalogue_stamp() -> str:
     """Return the state of the user's own files: their paths, times and sizes."""
     home = user_home()
-    if home is None or not home.is_dir():
+    if home is None:
         return ""
-    files = sorted(path for path in home.rglob("*") if path.is_file())[:_MAX_FILES]
+    found = (path for folder in _FOLDERS for path in (home / folder).rglob("*") if path.is_file())
+    files = sorted(itertools.islice(found, _MAX_FILES))
     return ";".join(f"{path}:{path.stat().st_mtime_ns}:{path.stat().st_size}" for path in files)

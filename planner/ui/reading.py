@@ -25,7 +25,10 @@ def number(field: str, text: str) -> float:
     value, suffix = _split(field, text)
     if suffix not in _MAGNITUDES:
         raise InputError(field, text, "must be a number, with k, M, B or T if it is large", "Write it like 10, 2.5k or 10B")
-    return value * _MAGNITUDES[suffix]
+    large = value * _MAGNITUDES[suffix]
+    if not math.isfinite(large):
+        raise InputError(field, text, "must be a finite number", "Write a smaller one")
+    return large
 
 
 def whole(field: str, text: str) -> int:

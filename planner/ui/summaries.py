@@ -73,7 +73,11 @@ def _targets(values: Values) -> str:
 
 def _fleet(values: Values) -> str:
     spares = str(values["spares"])
-    return f"{values['headroom']} headroom · {plural(int(spares), 'spare') if spares.isdigit() else spares + ' spares'}"
+    try:
+        counted = plural(reading.whole("", spares), "spare")
+    except InputError:
+        counted = f"{spares} spares"
+    return f"{values['headroom']} headroom · {counted}"
 
 
 def _advanced(values: Values) -> str:

@@ -57,10 +57,12 @@ def _write(folder: str, name: str, data: bytes) -> Path:
             "PLANNER_HOME", None, "must name a folder of yours", "Set the environment variable and start the app again"
         )
     path = home / folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
             file.write(data)
-    except FileExistsError as error:
-        raise InputError("name", name, f"is already in {folder}", "Give it another name") from error
+    except OSError as error:
+        if path.exists():
+            raise InputError("name", name, f"is already in {folder}", "Give it another name") from error
+        raise InputError("PLANNER_HOME", str(path.parent), f"can't be written ({error.strerror})", "Name another folder") from error
     return path

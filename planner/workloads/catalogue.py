@@ -85,13 +85,16 @@ def save_workload(workload: Workload) -> Path:
             "PLANNER_HOME", None, "must name a folder to keep workloads in", "Set the environment variable PLANNER_HOME"
         )
     directory = home / "workloads"
-    directory.mkdir(parents=True, exist_ok=True)
-    if isinstance(workload.lengths, RowsLengths):
-        trace = load_trace(workload.lengths.trace)
-        if not (WORKLOADS_DIR / "traces" / f"{trace.meta.id}.parquet").exists():
-            save_trace(trace, directory / "traces")
     path = directory / f"{workload.id}.json"
-    path.write_text(workload.model_dump_json(indent=1), encoding="utf-8")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if isinstance(workload.lengths, RowsLengths):
+            trace = load_trace(workload.lengths.trace)
+            if not (WORKLOADS_DIR / "traces" / f"{trace.meta.id}.parquet").exists():
+                save_trace(trace, directory / "traces")
+        path.write_text(workload.model_dump_json(indent=1), encoding="utf-8")
+    except OSError as error:
+        raise InputError("PLANNER_HOME", str(directory), f"can't be written ({error.strerror})", "Name another folder") from error
     return path
 
 

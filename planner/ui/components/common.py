@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.elements.lib.column_types import ButtonColumnResult, ColumnConfig
 
+from planner.errors import InputError
 from planner.ui.charts.base import Figure
 from planner.ui.views.why import SourceRow
 from planner.ui.words import sentence
@@ -18,6 +19,13 @@ _SOURCE_TITLES = ("Figure", "Value", "Kind", "Confidence", "Read", "Source")
 def heading(text: str) -> None:
     """Draw the heading of a section."""
     st.subheader(text, anchor=False)
+
+
+def stopped(fault: InputError) -> None:
+    """Say why the page can't go on: a file in the user's own folder that no part of the app can do without."""
+    heading("One of your own files can't be read")
+    st.error(sentence(str(fault)), icon=":material/error:")
+    st.caption("Correct the file in PLANNER_HOME, or move it away, and reload the page.")
 
 
 def show(figure: Figure, key: str) -> None:
