@@ -22,8 +22,7 @@ class Difference:
     """One figure of both runs.
 
     difference : changed less planned, with a 95 % interval where the requests allow one
-    better : whether the change is for the better; None where neither way is, where the interval holds zero, and below 0.5 % where
-        there is none
+    better : whether the change is for the better; None where neither way is, where the interval holds zero, and below 0.5 %
     """
 
     name: str
@@ -101,14 +100,17 @@ def _latency(before: Outcome, after: Outcome, metric: Metric, percentile: float)
     difference = paired_difference(values_s(before.client, metric)[first:], values_s(after.client, metric)[first:], percentile)
     known = [run.summary.distribution(metric).percentiles[percentile].value for run in (before, after)]
     name = f"p{percentile:g} {'queue time' if metric == 'queue' else metric.upper()}"
-    return Difference(name, "s", known[0], known[1], difference, _is_better(difference, more_is_better=False))
+    return _judged(Difference(name, "s", known[0], known[1], difference, None), more_is_better=False)
 
 
 def _plain(name: str, unit: Unit, before: float, after: float, *, more_is_better: bool | None = None) -> Difference:
-    plain = Difference(name, unit, before, after, Estimate(after - before), None)
-    if more_is_better is None or plain.small:
-        return plain
-    return replace(plain, better=_is_better(plain.difference, more_is_better=more_is_better))
+    return _judged(Difference(name, unit, before, after, Estimate(after - before), None), more_is_better=more_is_better)
+
+
+def _judged(found: Difference, *, more_is_better: bool | None) -> Difference:
+    if more_is_better is None or found.small:
+        return found
+    return replace(found, better=_is_better(found.difference, more_is_better=more_is_better))
 
 
 def _is_better(difference: Estimate, *, more_is_better: bool) -> bool | None:

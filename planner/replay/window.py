@@ -37,7 +37,7 @@ class StepWindow:
     steps : at most MAX_STEPS
     requests : positions of those shown, by arrival; `left_out` more were in these steps
     cells : rows of the shown requests
-    waits : stretches within the window in which a shown request waited for its first tokens: request, from, to [s]
+    waits : stretches within the window in which a shown request waited for tokens, new or preempted: request, from, to [s]
     preempted : request and time of each preemption [s]
     """
 
@@ -145,11 +145,18 @@ def _work(run: Outcome, step: LogStep, row: LogRow) -> Work:
 
 
 def _waits(replay: Replay, run: Outcome, steps: tuple[LogStep, ...], shown: set[int]) -> tuple[tuple[int, float, float], ...]:
+    """Return when shown requests wait: from their arrival to their first tokens, and from a preemption to their next ones."""
     first_s, last_s = steps[0].start_s, steps[-1].start_s + steps[-1].duration_s
-    found = []
-    for request in sorted(shown):
-        from_s = max(first_s, float(replay.requests.arrival_s[request]))
-        to_s = min(last_s, float(run.result.first_scheduled_s[request]))
-        if to_s > from_s:
-            found.append((request, from_s, to_s))
-    return tuple(found)
+    spans = [
+        (request, float(replay.requests.arrival_s[request]), float(run.result.first_scheduled_s[request])) for request in shown
+    ]
+    for index, step in enumerate(steps):
+        spans += [
+            (request, step.start_s, _next_start_s(request, steps[index + 1 :])) for request in step.preempted if request in shown
+        ]
+    inside = [(request, max(first_s, from_s), min(last_s, to_s)) for request, from_s, to_s in spans]
+    return tuple(sorted(span for span in inside if span[2] > span[1]))
+
+
+def _next_start_s(request: int, steps: tuple[LogStep, ...]) -> float:
+    return next((step.start_s for step in steps if any(row.request == request for row in step.rows)), np.inf)

@@ -75,6 +75,8 @@ def test_preemptions_and_recomputation_are_told_apart() -> None:
     )
     window = checked(step_window(found, run, first - 0.2))
     assert window.preempted
+    preempted = {request for request, _ in window.preempted}
+    assert preempted & {request for request, _, _ in window.waits}
     works = {cell.work for start in np.linspace(first, first + 60.0, 12) for cell in step_window(found, run, float(start)).cells}
     assert works >= {"prefill chunk", "recomputed chunk", "decode"}
     for cell in window.cells:
@@ -98,6 +100,7 @@ def test_a_waiting_request_is_drawn_from_its_arrival_to_its_first_tokens() -> No
     for request, from_s, to_s in window.waits:
         assert window.steps[0].start_s <= from_s < to_s
         assert to_s <= found.planned.result.first_scheduled_s[request]
+        assert from_s >= found.requests.arrival_s[request]
 
 
 @pytest.mark.parametrize("at", [-1.0, 1e9, float("nan")])

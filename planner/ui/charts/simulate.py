@@ -195,8 +195,9 @@ def limits_over_time(rows: Sequence[Row], title: str, limits: Sequence[str], end
         "title": None,
         "orient": "bottom",
         "columns": 2,
-        "labelFontSize": LABEL_SIZE,
+        "labelFontSize": LABEL_SIZE - 1,
         "symbolType": "square",
+        "columnPadding": 6,
         "labelLimit": 200,
         "offset": 4,
     }

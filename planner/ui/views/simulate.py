@@ -19,7 +19,7 @@ METRIC_NAMES = {
     "queue": "Queue time",
 }
 _WRITE: dict[str, Callable[[float], str]] = {"s": seconds, "request/s": rate}
-_VERDICTS = {"better": "better", "worse": "worse", "same": "no clear change"}
+_VERDICTS = {"better": "better", "worse": "worse", "same": "about the same"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ def _step_title(window: StepWindow) -> str:
 
 def step_notes(window: StepWindow) -> str:
     """Return what the chart of steps leaves out, and what its axis counts."""
-    said = "Requests are numbered by arrival."
+    said = "Requests are numbered by arrival." + (" A cross marks a preemption." if window.preempted else "")
     if not window.left_out:
         return said
     drawn = f"{len(window.requests)} of {len(window.requests) + window.left_out} requests are drawn"

@@ -1,0 +1,75 @@
+"""The Simulate page in a browser: charts drawn, inputs in the address and back after another page, a long run cancelled."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+
+from tests.browser.test_browser import all_of, answer, console_errors, idle, open_page, shoot, type_into, until
+
+pytestmark = pytest.mark.browser
+OpenBrowser = Callable[..., Chrome]
+ONE_GPU = "gpus=h100-80g-sxm&tp=1"
+
+
+def go_to(driver: Chrome, page: str) -> None:
+    next(link for link in all_of(driver, "a") if page in link.text).click()
+
+
+def unfold_inputs(driver: Chrome, section: str) -> None:
+    next(element for element in all_of(driver, "[data-testid=stMain] summary") if section in element.text).click()
+
+
+@pytest.mark.parametrize(("name", "width", "dark"), [("simulate-light", 1400, False), ("simulate-dark", 700, True)])
+def test_every_chart_of_a_comparison_is_drawn(server: str, browser: OpenBrowser, name: str, width: int, dark: bool) -> None:
+    driver = browser(width=width, dark=dark)
+    open_page(driver, f"{server}/simulate?{ONE_GPU}&sim-seqs=32")
+    assert "changed settings" in answer(driver)
+    until(
+        driver, lambda d: len(all_of(d, "[data-testid=stVegaLiteChart] svg, [data-testid=stVegaLiteChart] canvas")) >= 8, "charts"
+    )
+    until(driver, idle, "the page does not come to rest")
+    shoot(driver, name, width)
+    for chart in all_of(driver, "[data-testid=stVegaLiteChart]"):
+        drawn = chart.find_elements(By.CSS_SELECTOR, "svg, canvas")[0]
+        assert drawn.size["width"] <= chart.size["width"] + 1
+
+
+def test_inputs_are_in_the_address_and_come_back(server: str, browser: OpenBrowser) -> None:
+    driver = browser()
+    open_page(driver, f"{server}/?{ONE_GPU}")
+    go_to(driver, "Simulate")
+    until(driver, lambda d: "One replica" in answer(d) and idle(d), "no replay is shown")
+    before = answer(driver)
+    unfold_inputs(driver, "Engine")
+    type_into(driver, "sim-seqs", "24")
+    until(driver, lambda d: "sim-seqs=24" in d.current_url and answer(d) != before and idle(d), "the replay did not change")
+    changed = answer(driver)
+    go_to(driver, "Catalogue")
+    until(driver, lambda d: "/catalogue" in d.current_url and idle(d), "the catalogue does not open")
+    go_to(driver, "Simulate")
+    until(driver, lambda d: "/simulate" in d.current_url and all_of(d, "[data-testid=stMetric]") and idle(d), "no replay is shown")
+    assert answer(driver) == changed
+    assert "sim-seqs=24" in driver.current_url
+    assert console_errors(driver) == []
+
+
+def test_a_long_run_shows_its_progress_and_can_be_cancelled(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
+    driver = browser()
+    open_page(driver, f"{server}/?{ONE_GPU}")
+    go_to(driver, "Simulate")
+    until(driver, lambda d: "One replica" in answer(d) and idle(d), "no replay is shown")
+    unfold_inputs(driver, "Requests")
+    (field,) = all_of(driver, ".st-key-sim-n input")
+    until(driver, lambda _: field.is_displayed(), "the input is not shown")
+    field.send_keys("1M", Keys.ENTER)
+    until(driver, lambda d: all_of(d, ".st-key-cancel-replay button"), "no cancel is offered")
+    driver.save_screenshot(str(tmp_path / "progress.png"))
+    all_of(driver, ".st-key-cancel-replay button")[0].click()
+    until(driver, lambda d: all_of(d, ".st-key-again-replay button"), "the run can't be started again")
+    time.sleep(0.5)
+    assert not all_of(driver, "[data-testid=stMetric]")
+    assert console_errors(driver) == []
