@@ -18,6 +18,9 @@ from planner.workloads.trace import Slug, Text, load_trace
 _SHARE_ROUND_OFF = 1e-6
 
 
+MAX_PEAK_FACTOR = 1000
+
+
 class ExpectedMeans(BaseModel):
     """Mean lengths stated in the preset, so that a list needn't read the rows [token]."""
 
@@ -49,8 +52,8 @@ class Workload(BaseModel):
     arrivals: Arrivals = PoissonArrivals()
     classes: tuple[RequestClass, ...] = Field(default=(RequestClass(name="all", share=1.0),), min_length=1, max_length=64)
     expected_means: ExpectedMeans | None = None
-    peak_factor: float | None = Field(default=None, ge=1, le=1000)
-    peak_minute_factor: float | None = Field(default=None, ge=1, le=1000)
+    peak_factor: float | None = Field(default=None, ge=1, le=MAX_PEAK_FACTOR)
+    peak_minute_factor: float | None = Field(default=None, ge=1, le=1e7)
     profile: Slug | None = None
     prefix_hits: PrefixHitCurve | None = None
     licence: Text

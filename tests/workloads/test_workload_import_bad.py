@@ -8,6 +8,8 @@ import zipfile
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from planner.errors import InputError
@@ -188,3 +190,61 @@ def test_a_hundred_thousand_rows_take_no_time() -> None:
     start = time.perf_counter()
     assert import_rows(data, "long").report.rows_kept == n
     assert time.perf_counter() - start < 3
+
+
+def test_runs_of_equal_values_do_not_outgrow_the_memory() -> None:
+    rows, each = 3, 8_000_000
+    lists = pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32) * each), pa.array(np.zeros(rows * each, np.int8)))
+    table = pa.table({"timestamp": [0, 1, 2], "input_length": [9] * rows, "output_length": [1] * rows, "hash_ids": lists})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    assert len(buffer.getvalue()) < 100_000
+    with pytest.raises(InputError, match="24000000 values"):
+        import_rows(buffer.getvalue(), "bomb")
+
+
+def test_one_long_text_for_every_row_is_not_repeated() -> None:
+    rows = 100_000
+    long = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["1" * 100_000]))
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"prompt_tokens": [1] * rows, "output_tokens": [1] * rows, "timestamp": long}), buffer)
+    with pytest.raises(InputError, match="at most 100") as caught:
+        import_rows(buffer.getvalue(), "bomb")
+    assert caught.value.field == "timestamp"
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_short_texts_of_a_parquet_file_are_read(kind: pa.DataType) -> None:
+    times = pa.array(["2024-05-01T00:00:00Z", "2024-05-01T00:00:03Z"]).cast(kind)
+    buffer = io.BytesIO()
+    pq.write_table(
+        pa.table({"prompt_tokens": pa.array(["5", "7"]).cast(kind), "output_tokens": [6, 8], "timestamp": times}), buffer
+    )
+    trace = import_rows(buffer.getvalue(), "texts").trace
+    assert trace.prompt_tokens.tolist() == [5, 7]
+    assert trace.arrival_s is not None
+    assert trace.arrival_s.tolist() == [0.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [
+        ([*range(150), *(1_700_000_000 + i for i in range(150))], "5 years"),
+        ([0, 1e308], "at most 1e"),
+        ([-1e308, 1e308], "at most 1e"),
+        ([*(i / 100 for i in range(300)), 1e8], "busiest hour"),
+    ],
+    ids=["seconds and dates", "huge", "overflow", "one hour in years"],
+)
+def test_times_of_mixed_units_are_refused(times: list[float], says: str) -> None:
+    data = HEAD + "\n".join(f"{time_s!r},5,6" for time_s in times).encode()
+    with pytest.raises(InputError, match=says):
+        workload_from_rows(data, "mixed")
+
+
+def test_a_sparse_trace_of_a_month_is_a_workload() -> None:
+    times = [*(i * 30 * 86400 / 120 for i in range(120)), *(i * 0.5 for i in range(8))]
+    data = HEAD + "\n".join(f"{time_s!r},5,6" for time_s in times).encode()
+    workload = workload_from_rows(data, "sparse")
+    assert workload.peak_minute_factor is not None
+    assert workload.peak_minute_factor > 1000

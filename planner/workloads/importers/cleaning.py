@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from planner.errors import InputError
-from planner.units import US
+from planner.units import DAY_S, US
 from planner.workloads.importers.formats import RawRows, TimeUnit
 from planner.workloads.laws import MAX_TOKENS, Floats, Tokens
 from planner.workloads.requests import BlockHashes
@@ -22,6 +22,9 @@ _EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"))
 _COARSE_SHARE = 0.5
 _COARSE_GRID_US = 100_000
 _FEWEST_TIMES = 10
+_LARGEST_TIME = 1e19
+"""Nanoseconds since 1970 have 19 digits."""
+_MOST_YEARS = 5
 _BLOCK_SIZES = (512, 16, 64, 32, 128, 256)
 
 
@@ -49,7 +52,9 @@ class _Losses:
             self.drop(wrong, f"{column} {bound}")
             return
         row = int(np.argmax(wrong))
-        raise InputError(f"rows[{row + 1}].{column}", value_at(row), bound, "Correct the row, or import with bad_rows='drop'")
+        value = value_at(row)
+        shown = value.item() if isinstance(value, np.generic) else value
+        raise InputError(f"rows[{row + 1}].{column}", shown, bound, "Correct the row, or import with bad_rows='drop'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ def clean_rows(raw: RawRows, bad_rows: BadRows = "refuse") -> CleanRows:
     order = np.flatnonzero(losses.kept)
     if times is not None:
         times, order, notes = _ordered(times, order, notes)
+        _check_span(float(times[-1]))
     hashes, hash_notes = _hashes(raw, prompts, order)
     tick_s = None if times is None else coarse_tick_s(times)
     if tick_s is not None:
@@ -97,6 +103,18 @@ def clean_rows(raw: RawRows, bad_rows: BadRows = "refuse") -> CleanRows:
         dropped=losses.reasons,
         notes=(*notes, *hash_notes),
     )
+
+
+def _check_span(span_s: float) -> None:
+    """Refuse times that lie further apart than any trace of one service: seconds mixed with dates, or zeros for unknown ones."""
+    years = span_s / (365.25 * DAY_S)
+    if years > _MOST_YEARS:
+        raise InputError(
+            "arrival",
+            f"{years:,.3g} years from first to last",
+            f"must span at most {_MOST_YEARS} years",
+            "Bring all times to one unit and one origin, and drop rows without a time",
+        )
 
 
 def coarse_tick_s(arrival_s: Floats) -> float | None:
@@ -171,7 +189,8 @@ def _times(raw: RawRows, losses: _Losses) -> tuple[Floats | None, tuple[str, ...
         return _clock_times(column, losses)
     numbers = _numeric(column)
     losses.drop(column.isna().to_numpy() | _blank(column), "arrival is empty")
-    losses.refuse(~np.isfinite(numbers), "arrival", column.iloc.__getitem__, "must be a finite number like the first")
+    bound = f"must be a finite number like the first, at most {_LARGEST_TIME:g}"
+    losses.refuse(~(np.abs(numbers) <= _LARGEST_TIME), "arrival", column.iloc.__getitem__, bound)
     if not losses.kept.any():
         return None, (), None
     unit, guess = _unit(raw.arrival_unit, float(np.max(numbers[losses.kept])))

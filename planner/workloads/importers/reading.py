@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from planner.errors import InputError
@@ -18,6 +19,8 @@ from planner.units import MIB
 MAX_UPLOAD_BYTES = int(200 * MIB)
 MAX_ROWS = 10_000_000
 _MAX_COLUMNS = 1000
+_MAX_VALUES = 20_000_000
+_LONGEST_TEXT = 100
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _REFUSED = {
@@ -192,21 +195,42 @@ def _parsed(text: bytes, number: int) -> object:
 def _read_parquet(payload: bytes, wanted: Wanted) -> RawTable:
     try:
         file = pq.ParquetFile(io.BytesIO(payload))
-        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-        if size > MAX_UPLOAD_BYTES or file.metadata.num_rows > MAX_ROWS:
-            raise InputError(
-                "file",
-                size,
-                f"must be at most {MAX_UPLOAD_BYTES} bytes and {MAX_ROWS} rows when decompressed",
-                "Keep a part of the rows",
-            )
+        _check_parquet(file.metadata)
         header = tuple(file.schema_arrow.names)
-        frame = file.read(columns=_chosen(header, wanted)).to_pandas()
+        columns = _chosen(header, wanted)
+        text = [name for name in columns if _is_text(file.schema_arrow.field(name).type)]
+        table = pq.ParquetFile(io.BytesIO(payload), read_dictionary=text).read(columns=columns)
+        for name in text:
+            table = table.set_column(table.column_names.index(name), name, _plain_text(table[name], name))
+        frame = table.to_pandas()
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError("file", str(error)[:200], "must be a whole parquet file", "Upload it again") from error
     return _bounded_rows(RawTable(frame, header))
+
+
+def _check_parquet(metadata: pq.FileMetaData) -> None:
+    """Refuse what would outgrow the memory: runs of equal values take next to nothing in the file, however many they are."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    size = sum(group.total_byte_size for group in groups)
+    values = max((sum(group.column(i).num_values for group in groups) for i in range(metadata.num_columns)), default=0)
+    if size > MAX_UPLOAD_BYTES or metadata.num_rows > MAX_ROWS or values > _MAX_VALUES:
+        bound = f"must be at most {MAX_UPLOAD_BYTES} bytes, {MAX_ROWS} rows and {_MAX_VALUES} values a column when decompressed"
+        raise InputError("file", f"{size} bytes, {metadata.num_rows} rows, {values} values", bound, "Keep a part of the rows")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_binary(plain))
+
+
+def _plain_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return a dictionary of texts as texts, once its longest is known to be a number or a time: each row would repeat it."""
+    longest = max((pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks), default=0)
+    if longest > _LONGEST_TEXT:
+        raise InputError(name, f"{longest} characters", f"must be at most {_LONGEST_TEXT}", "Choose a column of numbers or times")
+    return column.cast(column.type.value_type)
 
 
 def _chosen(header: Sequence[str], wanted: Wanted) -> list[str]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from planner.errors import InputError
 from planner.provenance import Source
 from planner.units import DAY_S, HOUR_S, MINUTE_S
 from planner.workloads.arrivals import Arrivals, PoissonArrivals, TraceArrivals
@@ -13,7 +14,7 @@ from planner.workloads.laws import Floats
 from planner.workloads.lengths import RowsLengths
 from planner.workloads.prefix import PrefixHitCurve, prefix_hit_curve
 from planner.workloads.trace import Trace, register_trace
-from planner.workloads.workload import ExpectedMeans, Workload
+from planner.workloads.workload import MAX_PEAK_FACTOR, ExpectedMeans, Workload
 
 _FEWEST_ARRIVALS = 100
 _CACHE_BLOCKS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
@@ -39,6 +40,13 @@ def workload_from_trace(trace: Trace) -> Workload:
     if timed:
         arrivals = TraceArrivals(trace=trace.meta.id, window="first" if in_order else "random")
     hour, minute = measured_peaks(trace.arrival_s) if timed and trace.arrival_s is not None else (None, None)
+    if hour is not None and hour > MAX_PEAK_FACTOR:
+        raise InputError(
+            "arrival",
+            f"a busiest hour of {hour:,.0f} times the mean",
+            f"must be at most {MAX_PEAK_FACTOR} times",
+            "Give one stretch of traffic without such gaps, or leave the times out",
+        )
     register_trace(trace)
     workload = Workload(
         id=trace.meta.id,
