@@ -127,6 +127,13 @@ def engine_for(scenario: Scenario, layout: Layout, max_model_len: int) -> Engine
     return config.replace(max_model_len=max_model_len, **held)
 
 
+def check_context(scenario: Scenario, model: ModelSpec) -> None:
+    """Raise InputError when the user's max_model_len is beyond what the model was trained for; the engine refuses it."""
+    asked, most = scenario.engine.max_model_len, model.max_positions
+    if asked is not None and most is not None and asked > most:
+        raise InputError("engine.max_model_len", asked, f"must be at most {most}, the longest context of {model.name}", "Lower it")
+
+
 def context_for(scenario: Scenario, model: ModelSpec, longest_tokens: int) -> int:
     """Return the max_model_len to serve with [token]: the user's, else the next power of two that holds the longest request.
 

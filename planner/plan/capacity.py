@@ -27,9 +27,9 @@ _HALVINGS = 7
 _ROUNDS = 10
 _PRECISION = 0.012
 _EDGE = 0.08
-_FINE_ROUNDS = 4
-_FINE_SPAN = 1.25
 _DRAIN_SHARE = 0.2
+_LIFE_SHARES = (1 / 6, 1 / 2, 5 / 6)
+_RUNNING_VALUES = 300
 _MARGIN = 1.1
 _REQUESTS_PER_SEQUENCE = 10
 
@@ -83,6 +83,10 @@ class Demand:
         base = self.requests()
         return replace(base, arrival_s=np.zeros(len(base)))
 
+    def running_tokens(self) -> list[int]:
+        """Return what sequences hold while they run, in proportion to how long they do [token]; a few hundred values."""
+        return list(_running(self))
+
     @property
     def longest_tokens(self) -> int:
         """Tokens of the longest prompt with its output, in the larger sample [token]."""
@@ -103,6 +107,16 @@ def _sampled(demand: Demand) -> Requests:
     workload = Workload.model_validate_json(demand.key)
     requests = workload.sample_requests(demand.count, 1.0, demand.seed)
     return replace(requests, block_hashes=None)
+
+
+@lru_cache(maxsize=32)
+def _running(demand: Demand) -> tuple[int, ...]:
+    base = demand.requests()
+    held = np.concatenate([base.prompt_tokens + base.output_tokens * share for share in _LIFE_SHARES])
+    order = np.argsort(held, kind="stable")
+    time_s = np.cumsum(np.tile(base.output_tokens, len(_LIFE_SHARES))[order])
+    places = np.searchsorted(time_s, (np.arange(_RUNNING_VALUES) + 0.5) / _RUNNING_VALUES * time_s[-1])
+    return tuple(int(tokens) for tokens in np.ceil(held[order][places]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,23 +239,6 @@ def _close_in(
             met, below = tried, found
             above, side = (above / 2.0 if side < 0 else above), -1
     return met, missed
-
-
-def capacity_near(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, guess_rps: float) -> float:
-    """Return the capacity of a replica much like one whose capacity is known, to about 2 % [request/s]; 0 when it lies far below.
-
-    guess_rps : the known one [request/s]
-    """
-    if targets.offline:
-        return saturated_rps(demand, replica, knobs)
-    low, high = guess_rps / _FINE_SPAN, guess_rps * _FINE_SPAN
-    for _ in range(_FINE_ROUNDS):
-        middle = math.sqrt(low * high)
-        if meets(latency_at(demand, replica, knobs, middle), targets):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def miss(latency: Latency, targets: Targets) -> float:

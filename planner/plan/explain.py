@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.plan.results import Candidate, Change, Details, NearestFeasible
-from planner.plan.search import Question
-from planner.scenario import Targets
+from planner.plan.starting import Question
 from planner.units import duration
 
 _NEXT_CANDIDATES = 2
@@ -40,26 +39,6 @@ def summary_of(outcome: Outcome) -> str:
     else:
         text += "; no price is known for this GPU, so give one to see dollars"
     return f"{text}. {_capitalised(chosen.binds or '')} binds; {1.0 - replicas.utilisation:.0%} of capacity is free."
-
-
-def nearest_feasible(candidates: Sequence[Candidate], targets: Targets) -> NearestFeasible | None:
-    """Return the candidate that misses the targets by the least factor, with the targets that it could meet.
-
-    What it could meet is its latency with almost no load plus a tenth, rounded up to two figures.
-    """
-    reasons = {c.rejection.reason for c in candidates if c.rejection is not None}
-    missing = [c for c in candidates if c.rejection is not None and c.rejection.miss is not None and c.latency is not None]
-    if not missing or "requests are too long" in reasons:
-        return None
-    best = min(missing, key=lambda c: (c.rejection.miss if c.rejection and c.rejection.miss else 0.0, c.tensor_parallel, c.gpu_id))
-    latency = best.latency
-    if latency is None:
-        return None
-    ttft_s = _loosened(targets.ttft_p99_s, latency.ttft_p99_s)
-    tpot_s = _loosened(targets.tpot_p99_s, latency.tpot_p99_s)
-    parts = [f"p99 TTFT {duration(ttft_s)}" if ttft_s else "", f"p99 TPOT {duration(tpot_s)}" if tpot_s else ""]
-    detail = f"{best.label} meets {' and '.join(part for part in parts if part)}"
-    return NearestFeasible(best, ttft_s, tpot_s, detail)
 
 
 def changes_of(outcome: Outcome, alternatives: Sequence[tuple[str, dict[str, object], Candidate]]) -> tuple[Change, ...]:
@@ -97,15 +76,29 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
             f"Step times of {chosen.gpu_name} are {_basis(chosen.record.basis)}: measure one before you rent many "
             "(planner/calibration)."
         )
-    rivals = [c for c in outcome.candidates if c.feasible and c.cost is not None and c is not chosen]
-    if chosen.cost is not None and rivals and outcome.details is not None and outcome.details.usd_per_day is not None:
-        near = [c for c in rivals if c.cost is not None and c.cost.usd_per_day <= outcome.details.usd_per_day.high * 1.02]
-        if near:
-            names = ", ".join(c.label for c in near[:3])
-            found.append(f"Inside the noise: {names} cost as much within the interval; choose by availability.")
+    if outcome.details is not None and outcome.details.impossible_draws:
+        found.append(
+            f"In {outcome.details.impossible_draws} draws of the calibration no rate meets the targets on {chosen.gpu_name}: "
+            "the plan stands near what this GPU can do. Measure it before you rely on it."
+        )
+    near = _inside_the_noise(outcome, chosen)
+    if near:
+        names = ", ".join(c.label for c in near[:3])
+        found.append(f"Inside the noise: {names} cost as much within the calibration's error; choose by availability.")
     if chosen.latency is not None and chosen.latency.binds == "host":
         found.append("The host binds, not the GPU: more API-server processes or smaller replicas help more than a faster GPU.")
     return tuple(found)
+
+
+def _inside_the_noise(outcome: Outcome, chosen: Candidate) -> list[Candidate]:
+    """Return the rivals whose cost lies within what the chosen one's capacity may be off by, before rounding to whole machines."""
+    if chosen.cost is None or outcome.details is None:
+        return []
+    capacity = outcome.details.capacity_rps
+    error = capacity.likely / capacity.low if capacity.low > 0.0 else 1.0
+    limit = chosen.cost.usd_per_day * max(error, 1.0)
+    rivals = [c for c in outcome.candidates if c.feasible and c is not chosen]
+    return [c for c in rivals if c.cost is not None and c.cost.usd_per_day <= limit]
 
 
 def _infeasible_summary(outcome: Outcome) -> str:
@@ -163,7 +156,10 @@ def _longer_context(outcome: Outcome) -> tuple[Change, ...]:
 
 def _rate_patch(outcome: Outcome, rate_rps: float) -> dict[str, object]:
     factor = outcome.question.load.peak_factor
-    return {"workload.load": {"kind": "rate", "requests_per_s": float(f"{rate_rps / factor:.4g}")}}
+    return {
+        "workload.load": {"kind": "rate", "requests_per_s": float(f"{rate_rps / factor:.4g}")},
+        "workload.peak_factor": factor if factor > 1.0 else None,
+    }
 
 
 def _fleet(candidate: Candidate) -> str:
@@ -171,12 +167,6 @@ def _fleet(candidate: Candidate) -> str:
         return candidate.label
     gpus = candidate.replicas.total * candidate.tensor_parallel
     return f"{gpus} × {candidate.gpu_name} (TP{candidate.tensor_parallel}, {_count(candidate.replicas.total, 'replica')})"
-
-
-def _loosened(target_s: float | None, reached_s: float) -> float | None:
-    if target_s is None:
-        return None
-    return target_s if reached_s <= target_s else float(f"{reached_s * 1.1:.2g}")
 
 
 def _basis(basis: str) -> str:

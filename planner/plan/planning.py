@@ -4,17 +4,21 @@ from dataclasses import replace
 
 from planner.engines import check_version
 from planner.models import ModelSpec, Quantization, load_model
-from planner.plan.candidates import layouts, quantization_for
+from planner.plan.candidates import Layout, check_context, layouts, quantization_for
 from planner.plan.capacity import SEARCH_REQUESTS, demand_for
 from planner.plan.evidence import details_of
-from planner.plan.explain import Outcome, changes_of, nearest_feasible, summary_of, warnings_of
+from planner.plan.explain import Outcome, changes_of, summary_of, warnings_of
 from planner.plan.load import planned_load
+from planner.plan.nearest import nearest_feasible
 from planner.plan.ranking import evaluated, rank, records_of
-from planner.plan.results import Candidate, Details, Plan
-from planner.plan.search import Engine, Question, answer, best_cell, default_knobs, knob_map, start, with_knobs
+from planner.plan.results import Candidate, Details, KnobCell, Plan
+from planner.plan.search import answer, best_cell, knob_map
+from planner.plan.starting import Engine, Question, default_knobs, final, start, with_knobs
 from planner.pricing import TokenVolume
 from planner.scenario import Scenario
 from planner.workloads import LengthStats, Workload, load_workload
+
+_MOST_MEASURED = 4
 
 
 def plan(scenario: Scenario) -> Plan:
@@ -27,11 +31,12 @@ def plan(scenario: Scenario) -> Plan:
     check_version(scenario.engine.engine, scenario.engine.version)
     workload = load_workload(scenario.workload.id)
     model = load_model(scenario.model.id)
+    check_context(scenario, model)
     quantization = quantization_for(scenario, model)
     lengths = workload.length_stats()
     question = question_of(scenario, workload, model, quantization)
     candidates, chosen, details = _search(question)
-    outcome = Outcome(question, candidates, chosen, None if chosen else nearest_feasible(candidates, scenario.targets), details)
+    outcome = Outcome(question, candidates, chosen, None if chosen else nearest_feasible(question, candidates), details)
     return Plan(
         scenario=scenario,
         workload=workload,
@@ -59,31 +64,55 @@ def question_of(scenario: Scenario, workload: Workload, model: ModelSpec, quanti
         load=load,
         volume=TokenVolume(load.mean_rps * lengths.prompt_mean, load.mean_rps * lengths.output_mean),
         prompt_mean_tokens=lengths.prompt_mean,
-        output_mean_tokens=lengths.output_mean,
         context_mean_tokens=lengths.running_context_mean,
     )
 
 
 def _search(question: Question) -> tuple[tuple[Candidate, ...], Candidate | None, Details | None]:
+    """Return the candidates in order, the chosen one and its evidence.
+
+    The cheapest gets its settings from the whole grid and its figures from the largest sample; if these make it dearer than another
+    or let it miss a target, the next is measured too.
+    """
     ways = layouts(question.scenario, question.model, question.quantization)
-    records = records_of(question.scenario, ways)
+    records = records_of(question, ways)
     candidates = evaluated(question, ways, records)
+    measured: dict[int, tuple[Engine, tuple[KnobCell, ...]]] = {}
+    for _ in range(_MOST_MEASURED):
+        best = min(range(len(ways)), key=lambda i: rank(candidates[i]))
+        if best in measured or not candidates[best].feasible:
+            break
+        engine = start(question, ways[best], records[ways[best].gpu.id])
+        if isinstance(engine, Candidate):
+            candidates[best] = engine
+            continue
+        candidates[best], cells = _measured(question, ways[best], engine)
+        measured[best] = (engine, cells)
     order = sorted(range(len(ways)), key=lambda i: rank(candidates[i]))
-    best = order[0]
-    if not candidates[best].feasible:
-        return tuple(candidates[i] for i in order), None, None
-    engine = start(question, ways[best], records[ways[best].gpu.id])
-    if not isinstance(engine, Engine):
-        raise TypeError("a feasible candidate has started")
-    cells = knob_map(question, engine)
-    cell = best_cell(cells, default_knobs(question.scenario, engine.deployment))
-    if cell is not None:
-        candidates[best] = answer(question, ways[best], engine, cell.knobs, final=True)
-    chosen = candidates[best]
-    if chosen.knobs is None or not chosen.feasible:
-        raise TypeError("the best cell is feasible because the candidate was")
+    ranked = tuple(candidates[i] for i in order)
+    chosen = candidates[order[0]]
+    if order[0] not in measured or not chosen.feasible or chosen.knobs is None:
+        return ranked, None, None
+    engine, cells = measured[order[0]]
     fitted = with_knobs(engine, chosen.knobs, question.scenario.engine.logged_kv_tokens)
-    return tuple(candidates[i] for i in order), chosen, details_of(question, ways[best], fitted, chosen, cells)
+    return ranked, chosen, details_of(question, ways[order[0]], fitted, chosen, cells)
+
+
+def _measured(question: Question, layout: Layout, engine: Engine) -> tuple[Candidate, tuple[KnobCell, ...]]:
+    """Return the candidate with the best settings of the grid, measured on the largest sample, and the grid in its units.
+
+    The grid is simulated on a smaller sample, the same for every cell, and scaled so that the chosen cell has the measured
+    capacity.
+    """
+    cells = knob_map(question, engine)
+    cell = best_cell(cells, engine.own)
+    if cell is None or cell.capacity_rps is None:
+        return answer(final(question), layout, engine, default_knobs(question.scenario, engine.deployment)), cells
+    candidate = answer(final(question), layout, engine, cell.knobs)
+    ratio = (candidate.capacity_rps or cell.capacity_rps) / cell.capacity_rps
+    return candidate, tuple(
+        replace(each, capacity_rps=None if each.capacity_rps is None else each.capacity_rps * ratio) for each in cells
+    )
 
 
 def _alternatives(question: Question, chosen: Candidate) -> list[tuple[str, dict[str, object], Candidate]]:
@@ -93,13 +122,19 @@ def _alternatives(question: Question, chosen: Candidate) -> list[tuple[str, dict
         return []
     model = scenario.model.model_copy(update={"quantization": "fp8", "kv_dtype": "fp8"})
     hardware = scenario.hardware.model_copy(update={"gpu_ids": (chosen.gpu_id,)})
-    changed = scenario.model_copy(update={"model": model, "hardware": hardware})
+    engine = scenario.engine.model_copy(update={"logged_kv_tokens": None})
+    changed = scenario.model_copy(update={"model": model, "hardware": hardware, "engine": engine})
     quantization = quantization_for(changed, question.model)
     other = replace(question, scenario=changed, quantization=quantization)
     ways = layouts(changed, question.model, quantization)
-    best = min(evaluated(other, ways, records_of(changed, ways)), key=rank)
-    patch: dict[str, object] = {"model.quantization": "fp8", "model.kv_dtype": "fp8"}
-    return [("FP8 weights and KV cache", patch, best)] if best.feasible else []
+    best = min(evaluated(other, ways, records_of(other, ways)), key=rank)
+    patch: dict[str, object] = {
+        "model.quantization": "fp8",
+        "model.kv_dtype": "fp8",
+        "hardware.gpu_ids": [chosen.gpu_id],
+        "engine.logged_kv_tokens": None,
+    }
+    return [(f"FP8 weights and KV cache on {chosen.gpu_name}", patch, best)] if best.feasible else []
 
 
 def _workload_warnings(question: Question, workload: Workload, lengths: LengthStats) -> list[str]:

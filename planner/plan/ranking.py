@@ -4,27 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from planner.calibration.records import CalibrationRecord
+from planner.errors import InputError
 from planner.fleet import replicas_for
 from planner.plan.candidates import Layout, cheapest_placement
 from planner.plan.results import Candidate, Rejection
-from planner.plan.search import (
-    Engine,
-    Question,
-    answer,
-    coarse,
-    default_knobs,
-    improve,
-    in_parallel,
-    record_of,
-    rejected,
-    screen,
-    screened_out,
-    start,
-)
-from planner.scenario import Scenario
+from planner.plan.search import answer, first_knobs, improve, screen, screened_out
+from planner.plan.starting import Engine, Question, coarse, in_parallel, record_of, rejected, start
 from planner.units import HOURS_PER_DAY
 
-_SEARCHED = 3
+_SEARCHED = 4
+_FLOOR_MARGIN = 0.8
 
 
 def rank(candidate: Candidate) -> tuple[bool, bool, float, float, int, str]:
@@ -35,13 +24,22 @@ def rank(candidate: Candidate) -> tuple[bool, bool, float, float, int, str]:
     return (not candidate.feasible, candidate.cost is None, dear, tpot_s, candidate.tensor_parallel, candidate.gpu_id)
 
 
-def records_of(scenario: Scenario, ways: Sequence[Layout]) -> dict[str, CalibrationRecord]:
-    """Return the calibration of each GPU in play, by id."""
-    return {gpu_id: record_of(scenario, layout) for gpu_id, layout in {layout.gpu.id: layout for layout in ways}.items()}
+def records_of(question: Question, ways: Sequence[Layout]) -> dict[str, CalibrationRecord]:
+    """Return the calibration of each GPU in play, by id; InputError when the scenario names one that none of them can use."""
+    found = {gpu_id: record_of(question, layout) for gpu_id, layout in {layout.gpu.id: layout for layout in ways}.items()}
+    named = question.scenario.engine.calibration_id
+    if named is not None and all(record.id != named for record in found.values()):
+        raise InputError(
+            "engine.calibration_id",
+            named,
+            "was measured on none of the GPUs in play",
+            "Name its GPU in hardware.gpu_ids, or leave it out",
+        )
+    return found
 
 
 class _Open(NamedTuple):
-    """A layout that may be an answer: its place in the list, what it costs at least an hour [USD/h], and its engine."""
+    """A layout that may be an answer: about what it costs at least an hour [USD/h], its place in the list, and its engine."""
 
     floor: float
     place: int
@@ -51,9 +49,9 @@ class _Open(NamedTuple):
 def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, CalibrationRecord]) -> list[Candidate]:
     """Return a candidate for each layout.
 
-    The mean-field model rules out what can't meet the targets and bounds the cost of the rest from below. Each GPU's layouts are
-    then simulated in the order of that bound until none left can be cheaper; the few cheapest of all are simulated again on the
-    larger sample, with the best token budget found on the smaller.
+    The mean-field model rules out what can't meet the targets and estimates what the rest cost at least: their saturated rate with
+    the engine's own settings, less a margin of 20 % for better ones. Each GPU's layouts are then simulated in that order until none
+    left can be cheaper; the few cheapest of all are simulated again with the settings found by a search over both.
     """
     found: dict[int, Candidate] = {}
     by_gpu: dict[str, list[_Open]] = {}
@@ -75,15 +73,14 @@ def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, 
     leaders = [i for i in sorted(found, key=lambda i: rank(found[i]))[:_SEARCHED] if found[i].feasible]
 
     def refined(i: int) -> Candidate:
-        default = default_knobs(question.scenario, engines[i].deployment)
-        return answer(question, ways[i], engines[i], improve(small, engines[i], default))
+        return answer(question, ways[i], engines[i], improve(small, engines[i], first_knobs(question, engines[i])))
 
     found.update(zip(leaders, in_parallel(refined, leaders), strict=True))
     return [found[i] for i in range(len(ways))]
 
 
 def _best_of_gpu(question: Question, ways: Sequence[Layout], group: Sequence[_Open]) -> dict[int, Candidate]:
-    """Simulate the layouts of one GPU with the engine's own settings, cheapest bound first, until none left can win."""
+    """Simulate the layouts of one GPU with first settings, cheapest bound first, until none left can win."""
     answers: dict[int, Candidate] = {}
     best: Candidate | None = None
     for entry in sorted(group, key=lambda entry: (entry.floor, entry.place)):
@@ -91,7 +88,7 @@ def _best_of_gpu(question: Question, ways: Sequence[Layout], group: Sequence[_Op
         if best is not None and best.cost is not None and entry.floor >= best.cost.usd_per_hour:
             answers[entry.place] = _dominated(question, layout, entry, best)
             continue
-        candidate = answer(question, layout, entry.engine, default_knobs(question.scenario, entry.engine.deployment))
+        candidate = answer(question, layout, entry.engine, first_knobs(question, entry.engine))
         answers[entry.place] = candidate
         if candidate.feasible and (best is None or rank(candidate) < rank(best)):
             best = candidate
@@ -101,15 +98,16 @@ def _best_of_gpu(question: Question, ways: Sequence[Layout], group: Sequence[_Op
 def _dominated(question: Question, layout: Layout, entry: _Open, best: Candidate) -> Candidate:
     least = entry.floor * HOURS_PER_DAY
     cost = best.cost.usd_per_day if best.cost else 0.0
-    detail = f"costs at least ${least:,.0f}/day; {best.label} does it for ${cost:,.0f}/day"
+    detail = f"costs about ${least:,.0f}/day or more; {best.label} does it for ${cost:,.0f}/day"
     rejection = Rejection("costs more than another layout", detail, None, None)
     known = {"deployment": entry.engine.deployment, "record": entry.engine.record, "memory": entry.engine.memory}
     return rejected(question, layout, rejection, **known)
 
 
-def _cost_floor(question: Question, layout: Layout, bound_rps: float) -> float:
-    """Return a cost an hour that the layout can't undercut [USD/h]; without a price, the GPUs it can't do without."""
+def _cost_floor(question: Question, layout: Layout, saturated_rps: float) -> float:
+    """Return about what the layout costs at least an hour [USD/h]; without a price, the GPUs it needs at least."""
     fleet = question.scenario.fleet
+    bound_rps = saturated_rps / _FLOOR_MARGIN
     replicas = replicas_for(question.load.peak_rps, bound_rps, fleet.headroom, fleet.spare_replicas).total
     found = cheapest_placement(layout, replicas)
     return float(replicas * layout.tensor_parallel) if found is None else found[1].instances * found[0].usd_per_instance_hour

@@ -22,14 +22,13 @@ Reason = Literal[
     "TPOT target cannot be met",
     "costs more than another layout",
     "no machine to rent",
-    "no calibration",
 ]
 Method = Literal["simulated", "mean field"]
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure with the range that the calibration's error and the sampling leave open; nominally 80 %."""
+    """A figure with the range that the calibration's error leaves open; nominally 80 %."""
 
     low: float
     likely: float
@@ -172,7 +171,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class NearestFeasible:
-    """The smallest loosening of the targets that some candidate can meet."""
+    """The smallest loosening of the targets that some candidate meets at half of its saturated rate, and what that costs."""
 
     candidate: Candidate
     ttft_p99_s: float | None
@@ -188,6 +187,7 @@ class Details:
     knob_map : the grid of settings that was searched
     replicas : replicas and capacity of one over the calibration's error
     ttft_p99_s, tpot_p99_s, usd_per_day : the same for the latencies at the planned rate and the bill
+    impossible_draws : draws of the calibration in which no rate meets the targets; the intervals leave them out
     """
 
     curve: tuple[Latency, ...]
@@ -199,6 +199,7 @@ class Details:
     tpot_p99_s: Interval
     usd_per_day: Interval | None
     interval_source: str
+    impossible_draws: int
     mean_field: Latency | None
 
 

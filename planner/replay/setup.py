@@ -7,7 +7,7 @@ from planner.memory import memory_budget
 from planner.plan import Candidate, Plan
 from planner.plan.capacity import SEARCH_REQUESTS, demand_for
 from planner.plan.results import Knobs
-from planner.plan.search import Engine, default_knobs, replica_of, with_knobs
+from planner.plan.starting import Engine, default_knobs, replica_of, with_knobs
 from planner.replay.settings import ReplaySettings
 from planner.simulator import EngineLimits
 from planner.step_coefficients import coefficients_for
@@ -65,16 +65,16 @@ def _engine_of(candidate: Candidate) -> Engine:
     deployment, record, memory = candidate.deployment, candidate.record, candidate.memory
     if deployment is None or record is None or memory is None or not memory.fits:
         raise InputError("plan", candidate.label, "has no engine that starts", "Choose another candidate")
-    return Engine(deployment, record, candidate.coefficients or coefficients_for(deployment, record), memory)
+    own = Knobs(deployment.engine.max_num_seqs, deployment.engine.max_num_batched_tokens)
+    return Engine(deployment, record, candidate.coefficients or coefficients_for(deployment, record), memory, own)
 
 
 def _rescheduled(engine: Engine, logged_kv_tokens: int | None, *, asynchronous: bool) -> Engine:
     """Return the engine with scheduling hidden behind the GPU or not: step times and memory follow."""
     config = engine.deployment.engine.replace(async_scheduling=asynchronous)
     deployment = replace(engine.deployment, engine=config)
-    return Engine(
-        deployment, engine.record, coefficients_for(deployment, engine.record), memory_budget(deployment, logged_kv_tokens)
-    )
+    coefficients = coefficients_for(deployment, engine.record)
+    return replace(engine, deployment=deployment, coefficients=coefficients, memory=memory_budget(deployment, logged_kv_tokens))
 
 
 def can_replay_recorded(workload: Workload) -> bool:

@@ -12,10 +12,10 @@ from planner.exporters.plan_document import plan_document, plan_text
 from planner.models import load_model
 from planner.plan import Plan, plan
 from planner.plan.candidates import layouts, quantization_for
-from planner.plan.capacity import SEARCH_REQUESTS, demand_for, latency_at, meets
+from planner.plan.capacity import ANSWER_REQUESTS, demand_for, latency_at, meets
 from planner.plan.planning import question_of
 from planner.plan.ranking import rank, records_of
-from planner.plan.search import Engine, replica_of, start, with_knobs
+from planner.plan.starting import Engine, replica_of, start, with_knobs
 from planner.scenario import Scenario, scenario_from_dict
 from planner.workloads import load_workload
 
@@ -101,13 +101,13 @@ def test_capacity_meets_the_targets_and_a_little_more_does_not() -> None:
     workload = load_workload(scenario.workload.id)
     question = question_of(scenario, workload, model, quantization_for(scenario, model))
     layout = layouts(scenario, model, question.quantization)[0]
-    engine = start(question, layout, records_of(scenario, [layout])[layout.gpu.id])
+    engine = start(question, layout, records_of(question, [layout])[layout.gpu.id])
     chosen = plan(scenario).chosen
     assert isinstance(engine, Engine)
     assert chosen is not None
     assert chosen.knobs is not None
     assert chosen.capacity_rps is not None
-    demand = demand_for(workload, SEARCH_REQUESTS, scenario.seed)
+    demand = demand_for(workload, ANSWER_REQUESTS, scenario.seed)
     replica = replica_of(with_knobs(engine, chosen.knobs, None), demand)
     assert meets(latency_at(demand, replica, chosen.knobs, chosen.capacity_rps), scenario.targets)
     assert not meets(latency_at(demand, replica, chosen.knobs, chosen.capacity_rps * 1.03), scenario.targets)
@@ -248,7 +248,9 @@ def test_a_gpu_without_a_price_is_planned_without_dollars() -> None:
 
 def test_fp8_is_offered_with_its_effect(default: Plan) -> None:
     change = next(change for change in default.changes if "FP8" in change.title)
-    assert change.patch == {"model.quantization": "fp8", "model.kv_dtype": "fp8"}
+    assert change.patch is not None
+    assert change.patch["model.quantization"] == "fp8"
+    assert change.patch["hardware.gpu_ids"] == [default.chosen.gpu_id]  # type: ignore[union-attr]
     assert change.usd_per_day is not None
 
 

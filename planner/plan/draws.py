@@ -1,0 +1,131 @@
+"""What a calibration's error does to a replica: draws of its parameters and residuals, each simulated."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.calibration.records import CalibrationRecord, Parameter
+from planner.calibration.schema import bounds_of
+from planner.plan.capacity import capacity_of, latency_at
+from planner.plan.results import Candidate
+from planner.plan.search import measure
+from planner.plan.starting import Engine, Question, coarse, in_parallel, replica_of
+from planner.step_coefficients import coefficients_for
+from planner.step_model import StepCoefficients
+
+DRAWS = 12
+Z_80 = 1.2816
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """The chosen replica under draws of the calibration.
+
+    capacity_rps : of the draws in which some rate meets the targets [request/s]
+    impossible : draws in which none does
+    ttft_p99_s, tpot_p99_s : at the planned rate, of every draw [s]
+    """
+
+    capacity_rps: tuple[float, ...]
+    impossible: int
+    ttft_p99_s: tuple[float, ...]
+    tpot_p99_s: tuple[float, ...]
+
+
+def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
+    """Simulate the replica with step times drawn from the calibration's intervals.
+
+    Draws are compared with the calibration's own figures on the smaller sample; the ratios apply to the plan's.
+    """
+    small = coarse(question)
+    knobs, planned, targets, demand = chosen.knobs, chosen.latency, question.scenario.targets, small.demand
+    base = measure(small, engine, knobs) if knobs else None
+    if knobs is None or planned is None or base is None or base.rate_rps is None or chosen.capacity_rps is None:
+        return Draws((), 0, (), ())
+    replica = replica_of(engine, demand)
+    base_at = latency_at(demand, replica, knobs, planned.rate_rps)
+    per_base, ttft_ratio = chosen.capacity_rps / base.rate_rps, planned.ttft_p99_s / base_at.ttft_p99_s
+    tpot_ratio = planned.tpot_p99_s / base_at.tpot_p99_s if base_at.tpot_p99_s else 1.0
+    seed = question.scenario.seed
+    inputs = zip(draw_records(engine.record, DRAWS, seed), draw_scales(engine.record, DRAWS, seed), strict=True)
+
+    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float | None, float, float]:
+        record, factor = draw
+        coefficients = scaled(coefficients_for(engine.deployment, record), factor)
+        drawn = replica._replace(coefficients=coefficients, request_s=record.host.request_s.value)
+        capacity = capacity_of(demand, drawn, knobs, targets)
+        at = latency_at(demand, drawn, knobs, planned.rate_rps)
+        rate = None if capacity.rate_rps is None else capacity.rate_rps * per_base
+        return rate, at.ttft_p99_s * ttft_ratio, at.tpot_p99_s * tpot_ratio
+
+    points = in_parallel(one, inputs)
+    possible = tuple(rate for rate, _, _ in points if rate is not None)
+    return Draws(possible, len(points) - len(possible), tuple(p[1] for p in points), tuple(p[2] for p in points))
+
+
+def draw_scales(record: CalibrationRecord, count: int, seed: int) -> list[float]:
+    """Return factors on all step times that stand for what the step model itself can't express [1].
+
+    Log-normal with the spread of the record's own residuals, where it was fitted; 1 where the parameters' intervals are all that is
+    known.
+    """
+    spread = record.evidence.residual_log_sd if record.evidence is not None else None
+    if spread is None:
+        return [1.0] * count
+    return [math.exp(float(value)) for value in np.random.default_rng([seed, 9]).standard_normal(count) * spread]
+
+
+def scaled(coefficients: StepCoefficients, factor: float) -> StepCoefficients:
+    """Return coefficients with every time multiplied; ratios, counts and switches stay."""
+    times = {name: value * factor for name, value in coefficients._asdict().items() if name.endswith("_s") or "_s_per_" in name}
+    return coefficients._replace(**times)
+
+
+def draw_records(record: CalibrationRecord, count: int, seed: int) -> list[CalibrationRecord]:
+    """Return records whose parameters are drawn from their 80 % intervals and stay within what physics allows.
+
+    Each side of a parameter's interval has its own log-normal spread, so that a figure at the end of its interval is drawn to the
+    other side only; parameters that were fitted together are drawn together by the record's covariance.
+    """
+    rng = np.random.default_rng([seed, 7])
+    parameters = dict(record.parameters())
+    root = _root(record)
+    names = record.covariance.names if record.covariance is not None else ()
+    drawn: list[CalibrationRecord] = []
+    for _ in range(count):
+        values: dict[str, float] = {}
+        if root is not None:
+            shifts = root @ rng.standard_normal(len(names))
+            values = {
+                name: parameters[name].value * math.exp(float(shift))
+                for name, shift in zip(names, shifts, strict=True)
+                if name in parameters
+            }
+        for name, parameter in parameters.items():
+            noise = float(rng.standard_normal())
+            if name not in values:
+                values[name] = _drawn(parameter, noise)
+        drawn.append(record.with_values({name: _within(name, value) for name, value in values.items()}))
+    return drawn
+
+
+def _root(record: CalibrationRecord) -> npt.NDArray[np.float64] | None:
+    if record.covariance is None:
+        return None
+    values, vectors = np.linalg.eigh(np.array(record.covariance.matrix))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def _drawn(parameter: Parameter, noise: float) -> float:
+    """Return a value that many standard deviations from the figure [the parameter's unit]; a figure of 0 is drawn linearly."""
+    end = parameter.high if noise > 0.0 else parameter.low
+    if parameter.value <= 0.0 or end <= 0.0:
+        return max(0.0, parameter.value + (end - parameter.value) * abs(noise) / Z_80)
+    return float(parameter.value * (end / parameter.value) ** (abs(noise) / Z_80))
+
+
+def _within(name: str, value: float) -> float:
+    low, high = bounds_of(name)
+    return min(max(value, low), high)
