@@ -26,6 +26,9 @@ from planner.workloads.requests import BlockHashes
 Slug = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Text = Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^<>\x00-\x1f\x7f]*$")]
 MAX_DOCUMENT_BYTES = 256 * 1024
+MAX_ROWS = 10_000_000
+MAX_VALUES = 2 * MAX_ROWS
+"""Values of one column, those in lists included: in a parquet file, runs of equal ones take next to nothing."""
 _KEPT_IN_MEMORY = 16
 
 
@@ -40,7 +43,7 @@ class TraceMeta(BaseModel):
         description="requests carry arrivals, lengths are pairs, histogram are sides"
     )
     description: Text
-    rows: int = Field(ge=1, description="requests (or histogram entries) in the parquet file")
+    rows: int = Field(ge=1, le=MAX_ROWS, description="requests (or histogram entries) in the parquet file")
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", description="of the parquet file, checked when stated")
     licence: Text = Field(description="SPDX id or a plain statement")
     attribution: Text | None = None
@@ -189,11 +192,15 @@ def _read(path: Path, _mtime_ns: int) -> Trace | Histogram:
             path.name, "other bytes", "must have the sha256 of its description", "Restore the file or correct its description"
         )
     try:
-        table = pq.read_table(path)
+        held = pq.read_metadata(path)
+        table = pq.read_table(path) if held.num_rows == meta.rows and most_values(held) <= MAX_VALUES else None
     except (pa.ArrowException, OSError) as error:
         raise InputError(path.name, str(error), "must be a parquet file", "Restore the file") from error
-    if table.num_rows != meta.rows:
-        raise InputError(f"{path.name}.rows", table.num_rows, f"must be the {meta.rows} of its description", "Restore the file")
+    if held.num_rows != meta.rows:
+        raise InputError(f"{path.name}.rows", held.num_rows, f"must be the {meta.rows} of its description", "Restore the file")
+    if table is None:
+        bound = f"must hold at most {MAX_VALUES} values a column"
+        raise InputError(path.name, most_values(held), bound, "Keep a part of the rows")
     try:
         return _histogram(meta, table) if meta.kind == "histogram" else _trace(meta, table)
     except (KeyError, pa.ArrowException) as error:
@@ -235,16 +242,42 @@ def read_document(path: Path, parse: Callable[[str], object]) -> object:
         ) from error
 
 
+def most_values(metadata: pq.FileMetaData) -> int:
+    """Return the values of the column that has most, those in lists included."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    return max((sum(group.column(i).num_values for group in groups) for i in range(metadata.num_columns)), default=0)
+
+
+def _whole_numbers(column: pa.ChunkedArray | pa.Array, name: str) -> Tokens:
+    if not pa.types.is_integer(column.type) or column.null_count:
+        bound = "must hold whole numbers without gaps"
+        raise InputError(name, f"{column.type} with {column.null_count} gaps", bound, "Restore the file")
+    return np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def _arrivals_s(column: pa.ChunkedArray, name: str) -> Floats:
+    microseconds = _whole_numbers(column, name)
+    late = np.flatnonzero(np.diff(microseconds, prepend=0) < 0)
+    if len(late):
+        bound = "must not be below 0 nor before the row above"
+        raise InputError(f"{name}[{late[0]}]", int(microseconds[late[0]]), bound, "Sort the rows by time, from 0 on")
+    return np.asarray(microseconds * US, dtype=np.float64)
+
+
 def _trace(meta: TraceMeta, table: pa.Table) -> Trace:
-    tokens = {name: table[name].to_numpy().astype(np.int64) for name in ("prompt_tokens", "output_tokens")}
+    tokens = {name: _whole_numbers(table[name], f"{meta.id}.{name}") for name in ("prompt_tokens", "output_tokens")}
     for name, values in tokens.items():
         if values.min() < 1 or values.max() > MAX_TOKENS:
             raise InputError(f"{meta.id}.{name}", int(values.min()), f"must be between 1 and {MAX_TOKENS}", "Restore the file")
-    arrival_s = table["arrival_us"].to_numpy() * US if "arrival_us" in table.column_names else None
+    arrival_s = _arrivals_s(table["arrival_us"], f"{meta.id}.arrival_us") if "arrival_us" in table.column_names else None
     hashes = None
     if "block_hashes" in table.column_names and meta.block_tokens is not None:
         lists = table["block_hashes"].combine_chunks()
-        hashes = BlockHashes(lists.values.to_numpy().astype(np.int64), lists.offsets.to_numpy().astype(np.int64), meta.block_tokens)
+        if not pa.types.is_list(lists.type) or lists.null_count:
+            bound = "must hold a list for each row"
+            raise InputError(f"{meta.id}.block_hashes", str(lists.type), bound, "Restore the file")
+        flat = _whole_numbers(lists.values, f"{meta.id}.block_hashes")
+        hashes = BlockHashes(flat, lists.offsets.to_numpy().astype(np.int64), meta.block_tokens)
     return Trace(meta, tokens["prompt_tokens"], tokens["output_tokens"], arrival_s, hashes)
 
 

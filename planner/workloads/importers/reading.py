@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 
 from planner.errors import InputError
 from planner.units import MIB
+from planner.workloads.trace import MAX_ROWS, MAX_VALUES, most_values
 
 MAX_UPLOAD_BYTES = int(200 * MIB)
-MAX_ROWS = 10_000_000
 _MAX_COLUMNS = 1000
-_MAX_VALUES = 20_000_000
 _LONGEST_TEXT = 100
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
@@ -212,11 +211,10 @@ def _read_parquet(payload: bytes, wanted: Wanted) -> RawTable:
 
 def _check_parquet(metadata: pq.FileMetaData) -> None:
     """Refuse what would outgrow the memory: runs of equal values take next to nothing in the file, however many they are."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    size = sum(group.total_byte_size for group in groups)
-    values = max((sum(group.column(i).num_values for group in groups) for i in range(metadata.num_columns)), default=0)
-    if size > MAX_UPLOAD_BYTES or metadata.num_rows > MAX_ROWS or values > _MAX_VALUES:
-        bound = f"must be at most {MAX_UPLOAD_BYTES} bytes, {MAX_ROWS} rows and {_MAX_VALUES} values a column when decompressed"
+    size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    values = most_values(metadata)
+    if size > MAX_UPLOAD_BYTES or metadata.num_rows > MAX_ROWS or values > MAX_VALUES:
+        bound = f"must be at most {MAX_UPLOAD_BYTES} bytes, {MAX_ROWS} rows and {MAX_VALUES} values a column when decompressed"
         raise InputError("file", f"{size} bytes, {metadata.num_rows} rows, {values} values", bound, "Keep a part of the rows")
 
 

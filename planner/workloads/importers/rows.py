@@ -11,9 +11,9 @@ from planner.errors import InputError, as_input_error
 from planner.provenance import Source
 from planner.workloads.importers.cleaning import BadRows, CleanRows, clean_rows
 from planner.workloads.importers.formats import RawRows, RowFormat, TimeUnit, detect, format_of, normalised
-from planner.workloads.importers.reading import MAX_ROWS, read_table
+from planner.workloads.importers.reading import read_table
 from planner.workloads.importers.report import ImportReport
-from planner.workloads.trace import Trace, TraceMeta, rows_digest
+from planner.workloads.trace import MAX_ROWS, Trace, TraceMeta, rows_digest
 
 _NAME = re.compile(r"[^<>/\\\x00-\x1f\x7f]{1,120}")
 
