@@ -39,6 +39,7 @@ Figures = dict[str, float | int | None]
 SMALL_MODEL = "llama-3.1-8b-instruct"
 LARGE_MODEL = "llama-3.1-70b-instruct"
 RECORD = "textbook"
+_LEAST_EFFICIENCY = 0.001
 ENGINE_VERSION = "0.33.0"
 MEMORY_BYTES = 80e9
 MEMORY_UTILIZATION = 0.9
@@ -68,11 +69,12 @@ def textbook_setting(
 ) -> Setting:
     """Return a model's setting: the textbook record with two efficiencies, on any GPU.
 
-    memory_efficiency, compute_efficiency : share of the data sheet's bandwidth and peak that is reached, above 0 and at most 1 [1]
+    memory_efficiency, compute_efficiency : share of the data sheet's bandwidth and peak that is reached, from 0.001 to 1 [1]
     """
     for field, value in (("memory_efficiency", memory_efficiency), ("compute_efficiency", compute_efficiency)):
-        if not (math.isfinite(value) and 0.0 < value <= 1.0):
-            raise InputError(field, value, "must be above 0 and at most 1", "Give a share of the data sheet's figure, such as 0.9")
+        if not (math.isfinite(value) and _LEAST_EFFICIENCY <= value <= 1.0):
+            bound = f"must be at least {_LEAST_EFFICIENCY:g} and at most 1"
+            raise InputError(field, value, bound, "Give a share of the data sheet's figure, such as 0.9")
     record = load_record(RECORD)
     values = {path: memory_efficiency for path, _ in record.parameters() if path.startswith("memory_efficiency.")}
     values |= {path: compute_efficiency for path, _ in record.parameters() if path.startswith("compute_efficiency.")}

@@ -43,3 +43,9 @@ def test_no_more_of_a_scenario_file_is_read_than_a_scenario_can_have(capsys: pyt
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31mb", "a\u202eb", "a\udcffb"])
 def test_a_message_is_one_printable_line_whatever_a_file_is_called(name: str) -> None:
     assert str(InputError(f"{name}.toml", 1, f"must be {name}", f"Rename {name}")).isprintable()
+
+
+@pytest.mark.parametrize("share", ["nan", "inf", "-1", "0", "1e-308", "1.1"])
+@pytest.mark.parametrize("flag", ["--e-mem", "--e-comp"])
+def test_an_efficiency_that_no_gpu_has(flag: str, share: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "at least 0.001 and at most 1" in refused(["questions", f"{flag}={share}"], capsys)
