@@ -109,6 +109,9 @@ class LayerShape(BaseModel):
         if self.active_params_per_layer > self.params_per_layer:
             msg = f"a {self.kind} layer cannot have more active parameters than parameters"
             raise ValueError(msg)
+        if self.rope_values_per_token > self.kv_values_per_token:
+            msg = f"a {self.kind} layer cannot cache more position values than values"
+            raise ValueError(msg)
         if self.kind in ATTENTION_KINDS and None in (self.heads, self.kv_heads, self.qk_head_dim, self.v_head_dim):
             msg = f"a {self.kind} layer needs heads, kv_heads, qk_head_dim and v_head_dim"
             raise ValueError(msg)

@@ -185,6 +185,7 @@ def test_bad_layer_numbers_are_refused(at: str) -> None:
         {"kind": "sliding", "heads": 1, "kv_heads": 1, "qk_head_dim": 1, "v_head_dim": 1},
         {"kv_values_per_token": float("nan")},
         {"kv_values_per_token": -1},
+        {"kv_values_per_token": 8, "rope_values_per_token": 9},
         {"kind": "banana"},
     ],
 )
