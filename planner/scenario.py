@@ -84,8 +84,8 @@ class HardwareChoice(_Frozen):
     tensor_parallel: tuple[Annotated[int, Field(ge=1, le=64)], ...] = Field(
         default=(), max_length=16, description="TP sizes to try; empty tries every legal one that a node holds"
     )
-    provider: str | None = Field(default=None, max_length=60, description="only prices of this provider")
-    region: str | None = Field(default=None, max_length=60, description="only prices of this region")
+    provider: str | None = Field(default=None, min_length=1, max_length=60, description="only prices of this provider")
+    region: str | None = Field(default=None, min_length=1, max_length=60, description="only prices of this region")
     price_basis: Literal["on_demand", "spot"] = "on_demand"
     usd_per_gpu_hour: dict[Id, Annotated[float, Field(gt=0, le=1e6)]] = Field(
         default_factory=dict, max_length=100, description="the user's own price by GPU id; wins over the catalogue"
@@ -106,7 +106,7 @@ class EngineChoice(_Frozen):
         default=None, ge=1, le=10**12, description="the engine's own 'GPU KV cache size' line; needs one GPU and one TP size"
     )
     calibration_id: str | None = Field(
-        default=None, max_length=200, description="calibration record to use instead of the shipped one"
+        default=None, min_length=1, max_length=200, description="calibration record to use instead of the shipped one"
     )
 
 
