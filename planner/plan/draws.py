@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import bounds_of
-from planner.plan.capacity import capacity_of, latency_at
+from planner.plan.capacity import capacity_from, latency_at
 from planner.plan.results import Candidate
 from planner.plan.search import measure
 from planner.plan.starting import Engine, Question, coarse, in_parallel, replica_of
@@ -46,7 +46,8 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
         return Draws((), 0, (), ())
     replica = replica_of(engine, demand)
     base_at = latency_at(demand, replica, knobs, planned.rate_rps)
-    per_base, ttft_ratio = chosen.capacity_rps / base.rate_rps, planned.ttft_p99_s / base_at.ttft_p99_s
+    base_rps = base.rate_rps
+    per_base, ttft_ratio = chosen.capacity_rps / base_rps, planned.ttft_p99_s / base_at.ttft_p99_s
     tpot_ratio = planned.tpot_p99_s / base_at.tpot_p99_s if base_at.tpot_p99_s else 1.0
     seed = question.scenario.seed
     inputs = zip(draw_records(engine.record, DRAWS, seed), draw_scales(engine.record, DRAWS, seed), strict=True)
@@ -55,7 +56,7 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
         record, factor = draw
         coefficients = scaled(coefficients_for(engine.deployment, record), factor)
         drawn = replica._replace(coefficients=coefficients, request_s=record.host.request_s.value)
-        capacity = capacity_of(demand, drawn, knobs, targets)
+        capacity = capacity_from(demand, drawn, knobs, targets, base_rps)
         at = latency_at(demand, drawn, knobs, planned.rate_rps)
         rate = None if capacity.rate_rps is None else capacity.rate_rps * per_base
         return rate, at.ttft_p99_s * ttft_ratio, at.tpot_p99_s * tpot_ratio

@@ -60,8 +60,8 @@ def mean_field_check(question: Question, engine: Engine, chosen: Candidate) -> L
 def _default(question: Question, layout: Layout, engine: Engine, chosen: Candidate) -> DefaultKnobs:
     """Return what the engine's own settings reach, in the units of the chosen ones' capacity, and what they cost a day more."""
     knobs = engine.own
-    capacity = measure(question, engine, knobs)
-    base = measure(question, engine, chosen.knobs) if chosen.knobs else None
+    base = measure(question, engine, chosen.knobs, chosen.capacity_rps or 0.0) if chosen.knobs else None
+    capacity = measure(question, engine, knobs, chosen.capacity_rps or 0.0)
     if capacity is None or capacity.rate_rps is None or base is None or not base.rate_rps or chosen.capacity_rps is None:
         return DefaultKnobs(knobs, None, None, None, capacity.binds if capacity else "memory")
     rate_rps = capacity.rate_rps * chosen.capacity_rps / base.rate_rps

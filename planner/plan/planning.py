@@ -108,7 +108,7 @@ def _measured(question: Question, layout: Layout, engine: Engine) -> tuple[Candi
     cell = best_cell(cells, engine.own)
     if cell is None or cell.capacity_rps is None:
         return answer(final(question), layout, engine, default_knobs(question.scenario, engine.deployment)), cells
-    candidate = answer(final(question), layout, engine, cell.knobs)
+    candidate = answer(final(question), layout, engine, cell.knobs, cell.capacity_rps)
     ratio = (candidate.capacity_rps or cell.capacity_rps) / cell.capacity_rps
     return candidate, tuple(
         replace(each, capacity_rps=None if each.capacity_rps is None else each.capacity_rps * ratio) for each in cells

@@ -14,6 +14,7 @@ from planner.units import HOURS_PER_DAY
 
 _SEARCHED = 4
 _FLOOR_MARGIN = 0.8
+_USUAL_SHARE = 0.7
 
 
 def rank(candidate: Candidate) -> tuple[bool, bool, float, float, int, str]:
@@ -39,10 +40,13 @@ def records_of(question: Question, ways: Sequence[Layout]) -> dict[str, Calibrat
 
 
 class _Open(NamedTuple):
-    """A layout that may be an answer: about what it costs at least an hour [USD/h], its place in the list, and its engine."""
+    """A layout that may be an answer: about what it costs at least an hour [USD/h], its place in the list, its rate without targets
+    [request/s], and its engine.
+    """
 
     floor: float
     place: int
+    saturated_rps: float
     engine: Engine
 
 
@@ -65,7 +69,7 @@ def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, 
             found[i] = screened_out(question, layout, engine, screened)
         else:
             floor = _cost_floor(question, layout, screened.saturated_rps)
-            by_gpu.setdefault(layout.gpu.id, []).append(_Open(floor, i, engine))
+            by_gpu.setdefault(layout.gpu.id, []).append(_Open(floor, i, screened.saturated_rps, engine))
     small = coarse(question)
     for answers in in_parallel(lambda group: _best_of_gpu(small, ways, group), by_gpu.values()):
         found.update(answers)
@@ -73,7 +77,8 @@ def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, 
     leaders = [i for i in sorted(found, key=lambda i: rank(found[i]))[:_SEARCHED] if found[i].feasible]
 
     def refined(i: int) -> Candidate:
-        return answer(question, ways[i], engines[i], improve(small, engines[i], first_knobs(question, engines[i])))
+        knobs = improve(small, engines[i], first_knobs(question, engines[i]))
+        return answer(question, ways[i], engines[i], knobs, found[i].capacity_rps or 0.0)
 
     found.update(zip(leaders, in_parallel(refined, leaders), strict=True))
     return [found[i] for i in range(len(ways))]
@@ -88,7 +93,7 @@ def _best_of_gpu(question: Question, ways: Sequence[Layout], group: Sequence[_Op
         if best is not None and best.cost is not None and entry.floor >= best.cost.usd_per_hour:
             answers[entry.place] = _dominated(question, layout, entry, best)
             continue
-        candidate = answer(question, layout, entry.engine, first_knobs(question, entry.engine))
+        candidate = answer(question, layout, entry.engine, first_knobs(question, entry.engine), entry.saturated_rps * _USUAL_SHARE)
         answers[entry.place] = candidate
         if candidate.feasible and (best is None or rank(candidate) < rank(best)):
             best = candidate

@@ -10,7 +10,7 @@ import numpy as np
 from planner.deployment import Deployment
 from planner.fleet import replicas_for
 from planner.plan.candidates import Layout, cheapest_placement
-from planner.plan.capacity import ANSWER_REQUESTS, Capacity, Demand, Replica, capacity_of, latency_at
+from planner.plan.capacity import ANSWER_REQUESTS, Capacity, Demand, Replica, capacity_from, latency_at
 from planner.plan.results import Candidate, KnobCell, Knobs, Reason, Rejection
 from planner.plan.screen import Screen, screen_of
 from planner.plan.starting import (
@@ -50,12 +50,15 @@ def knob_options(scenario: Scenario, default: Knobs) -> tuple[tuple[int, ...], t
     return sequences, budgets
 
 
-def measure(question: Question, engine: Engine, knobs: Knobs) -> Capacity | None:
-    """Return the capacity with some settings; None when the engine would not start with them."""
+def measure(question: Question, engine: Engine, knobs: Knobs, guess_rps: float = 0.0) -> Capacity | None:
+    """Return the capacity with some settings; None when the engine would not start with them.
+
+    guess_rps : a rate near it, such as that of neighbouring settings [request/s]; 0 when there is none
+    """
     fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
     if not fitted.memory.fits:
         return None
-    return capacity_of(question.demand, replica_of(fitted, question.demand), knobs, question.scenario.targets)
+    return capacity_from(question.demand, replica_of(fitted, question.demand), knobs, question.scenario.targets, guess_rps)
 
 
 def first_knobs(question: Question, engine: Engine) -> Knobs:
@@ -104,7 +107,7 @@ def _climb(question: Question, engine: Engine, options: Sequence[Knobs], start_a
     for step in (-1, 1):
         at = position + step
         while 0 <= at < len(options):
-            rate = _rate(measure(question, engine, options[at]))
+            rate = _rate(measure(question, engine, options[at], best_rps))
             if rate <= best_rps * (1.0 + _SAME_CAPACITY):
                 break
             best, best_rps, at = options[at], rate, at + step
@@ -128,7 +131,7 @@ def _row(question: Question, engine: Engine, budget: int, caps: Sequence[int]) -
     for cap in sorted(caps, reverse=True):
         knobs = Knobs(cap, budget)
         if above is None or above.running_peak is None or above.running_peak >= cap:
-            above = measure(question, engine, knobs)
+            above = measure(question, engine, knobs, _rate(above))
         cells.append(
             KnobCell(knobs, above.rate_rps, above.binds, above.running_peak) if above else KnobCell(knobs, None, "memory", None)
         )
@@ -155,8 +158,11 @@ def best_cell(cells: Sequence[KnobCell], default: Knobs) -> KnobCell | None:
     return min(near, key=distance)
 
 
-def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs) -> Candidate:
-    """Return the candidate with these settings: capacity, latencies at the planned rate, replicas and cost."""
+def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, guess_rps: float = 0.0) -> Candidate:
+    """Return the candidate with these settings: capacity, latencies at the planned rate, replicas and cost.
+
+    guess_rps : a rate near its capacity [request/s]; 0 when there is none
+    """
     scenario, demand = question.scenario, question.demand
     fitted = with_knobs(engine, knobs, scenario.engine.logged_kv_tokens)
     replica = replica_of(fitted, demand)
@@ -170,7 +176,7 @@ def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs) -> 
     refused = refused_share(demand, replica)
     if refused > _MOST_REFUSED:
         return rejected(question, layout, _too_long(question, fitted, refused), **known)
-    capacity = capacity_of(demand, replica, knobs, scenario.targets)
+    capacity = capacity_from(demand, replica, knobs, scenario.targets, guess_rps)
     known["binds"] = capacity.binds
     if capacity.rate_rps is None:
         return rejected(question, layout, _misses(capacity, scenario), latency=capacity.latency, **known)
