@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from planner.errors import InputError
     from planner.hardware import GpuProfile, gpu_from_toml, list_gpus, load_gpu
     from planner.models import ModelSpec, list_models, load_model, model_from_config
-    from planner.plan import Candidate, Plan, plan
+    from planner.plans import Candidate, Plan, plan
     from planner.questions import answer_questions
     from planner.scenario import Scenario, scenario_from_dict, scenario_from_json
     from planner.workloads import Workload, list_workloads, load_workload, workload_from_rows
@@ -44,11 +44,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Candidate": "planner.plan",
+    "Candidate": "planner.plans",
     "GpuProfile": "planner.hardware",
     "InputError": "planner.errors",
     "ModelSpec": "planner.models",
-    "Plan": "planner.plan",
+    "Plan": "planner.plans",
     "Scenario": "planner.scenario",
     "Workload": "planner.workloads",
     "answer_questions": "planner.questions",

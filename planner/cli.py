@@ -9,6 +9,7 @@ Wrong input prints one line on standard error and exits with 2; a plan that can'
 """
 
 import argparse
+import datetime as dt
 import gzip
 import json
 import sys
@@ -76,8 +77,10 @@ def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the 
     load.add_argument("--rate", type=float, metavar="R", help="mean requests a second")
     load.add_argument("--tokens-per-day", type=float, metavar="N", help="prompt and output tokens a day")
     load.add_argument("--users", type=int, metavar="N", help="people with access; see --active-share, --requests-per-minute")
-    plan.add_argument("--active-share", type=float, default=0.2, help="share of users active at once (default 0.2)")
-    plan.add_argument("--requests-per-minute", type=float, default=0.4, help="requests an active user makes a minute (default 0.4)")
+    plan.add_argument("--active-share", type=float, help="with --users: share of them active at once (0.2 unless given)")
+    plan.add_argument(
+        "--requests-per-minute", type=float, help="with --users: requests an active one makes a minute (0.4 unless given)"
+    )
     for flag, metavar, text in (
         ("--workload", "ID", "workload id"),
         ("--model", "ID", "model id"),
@@ -136,6 +139,7 @@ def _add_questions(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name
 
 def scenario_document(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the scenario document that a file and the flags describe; a flag wins over the file."""
+    _check_flags(arguments)
     document: dict[str, Any] = {}
     if arguments.scenario is not None:
         document = json.loads(_read_scenario(arguments.scenario))
@@ -184,10 +188,22 @@ def _load(arguments: argparse.Namespace) -> dict[str, Any] | None:
         return {
             "kind": "users",
             "users": arguments.users,
-            "active_share": arguments.active_share,
-            "requests_per_user_minute": arguments.requests_per_minute,
+            "active_share": 0.2 if arguments.active_share is None else arguments.active_share,
+            "requests_per_user_minute": 0.4 if arguments.requests_per_minute is None else arguments.requests_per_minute,
         }
     return None
+
+
+def _check_flags(arguments: argparse.Namespace) -> None:
+    """Raise InputError for flags that would have no effect beside the others."""
+    if arguments.users is None:
+        for flag, value in (("--active-share", arguments.active_share), ("--requests-per-minute", arguments.requests_per_minute)):
+            if value is not None:
+                raise InputError(flag, value, "needs --users", "Give the number of people with access, or leave it out")
+    if arguments.offline:
+        for flag, value in (("--ttft-p99", arguments.ttft_p99), ("--tpot-p99", arguments.tpot_p99)):
+            if value is not None:
+                raise InputError(flag, value, "has no meaning with --offline", "Leave one of the two out")
 
 
 def _read_scenario(path: Path) -> str:
@@ -203,16 +219,16 @@ def _read_scenario(path: Path) -> str:
 
 def _plan(arguments: argparse.Namespace) -> None:
     from planner.exporters.plan_document import plan_document, plan_text
-    from planner.plan import plan
+    from planner.plans import plan
     from planner.scenario import scenario_from_dict
 
     answer = plan(scenario_from_dict(scenario_document(arguments)))
-    print(_json(plan_document(answer)) if arguments.json else plan_text(answer))
+    print(_json(plan_document(answer)) if arguments.json else plan_text(answer, dt.datetime.now(dt.UTC).date()))
 
 
 def _simulate(arguments: argparse.Namespace) -> None:
     from planner.exporters.replay import replay_document, replay_text, requests_csv, requests_parquet
-    from planner.plan import plan
+    from planner.plans import plan
     from planner.replay import replay, settings_from_dict, step_log_document
     from planner.scenario import scenario_from_json
 

@@ -25,7 +25,7 @@ def token_costs_s(c: StepCoefficients, running: float, context_tokens: float, pr
         c,
     )
     pairs = prompt_tokens / 2.0
-    window_pairs = min(pairs, c.window_tokens) if c.window_tokens else 0.0
+    window_pairs = _pairs_in_window(prompt_tokens, c.window_tokens) if c.window_tokens else 0.0
     prompt_token_s = (
         c.linear_s_per_token
         + c.prefill_s_per_pair * pairs
@@ -34,3 +34,10 @@ def token_costs_s(c: StepCoefficients, running: float, context_tokens: float, pr
         + c.all_reduce_s_per_token
     )
     return float(prompt_token_s), float(step) / running
+
+
+def _pairs_in_window(prompt_tokens: float, window_tokens: float) -> float:
+    """Return the keys that a token of a prompt sees within a sliding window, mean over the prompt [token]."""
+    if prompt_tokens <= window_tokens:
+        return prompt_tokens / 2.0
+    return window_tokens - window_tokens**2 / (2.0 * prompt_tokens)

@@ -35,11 +35,7 @@ def test_files_and_functions_stay_readable(path: Path) -> None:
 def test_public_names_have_docstrings(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), "the module says what it is for"
-    public = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-    ]
+    public = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")]
     assert [node.name for node in public if not ast.get_docstring(node)] == []
 
 

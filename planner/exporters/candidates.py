@@ -1,7 +1,7 @@
 """Every candidate of a plan as one flat row: the table of the Plan page, its CSV and its JSON."""
 
 from planner.exporters.table import Cell
-from planner.plan.results import Candidate, Plan
+from planner.plans.results import Candidate, Plan
 from planner.units import MS
 
 ROUNDED_DIGITS = 6

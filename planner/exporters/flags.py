@@ -66,13 +66,16 @@ class ServeCommand(NamedTuple):
 
 
 def serve_command(deployment: Deployment, model_name: str | None = None) -> ServeCommand:
-    """Return the command that serves a deployment.
+    """Return the command that serves a deployment, or works through a file of requests where it is planned for offline use.
 
     model_name : repository or path to serve; None takes the model's Hugging Face repository, else its id
     """
     name = served_name(deployment.model, model_name)
     arguments = flags(deployment.engine, name, deployment)
     notes = _notes(deployment)
+    if deployment.engine.engine == "vllm" and deployment.engine.usage == "offline":
+        files = ("-i", "requests.jsonl", "-o", "results.jsonl")
+        return ServeCommand(("vllm", "run-batch", *files, "--model", name, *arguments), notes=notes)
     if deployment.engine.engine == "vllm":
         return ServeCommand(("vllm", "serve", name, *arguments), notes=notes)
     if deployment.engine.engine == "sglang":

@@ -1,10 +1,11 @@
 """A plan as JSON and as text."""
 
+import datetime as dt
 from dataclasses import asdict
 from typing import Any
 
 from planner.exporters.flags import serve_command
-from planner.plan.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
+from planner.plans.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
 from planner.pricing import Cost, Tariff
 from planner.units import GIB, duration
 
@@ -30,8 +31,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_text(plan: Plan) -> str:
-    """Return the plan as text for a terminal: the answer, the choice, the rivals with their reasons, what would change it."""
+def plan_text(plan: Plan, today: dt.date) -> str:
+    """Return the plan as text for a terminal: the answer, the choice, the rivals with their reasons, what would change it.
+
+    today : the day against which an old price is marked
+    """
     lines = [plan.summary, ""]
     if plan.chosen is not None:
         lines += [*_chosen_lines(plan, plan.chosen), ""]
@@ -45,8 +49,16 @@ def plan_text(plan: Plan) -> str:
         lines += [""]
     if plan.changes:
         lines += ["What would change it:", *(f"  {change.title}: {change.detail}" for change in plan.changes), ""]
-    lines += [f"Note: {warning}" for warning in plan.warnings]
+    lines += [f"Note: {warning}" for warning in (*plan.warnings, *_price_notes(plan, today))]
     return "\n".join(lines).rstrip()
+
+
+def _price_notes(plan: Plan, today: dt.date) -> list[str]:
+    tariff = plan.chosen.tariff if plan.chosen is not None else None
+    if tariff is None or tariff.as_of is None or not tariff.is_stale(today):
+        return []
+    age = (today - tariff.as_of).days
+    return [f"The price is {age} days old ({tariff.as_of}): check it before you commit to it."]
 
 
 def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:

@@ -1,6 +1,6 @@
 """Replay: one replica of a plan serves requests one by one, with the plan's settings and with settings of one's own.
 
->>> from planner.plan import plan
+>>> from planner.plans import plan
 >>> from planner.replay import ReplaySettings, replay
 >>> from planner.scenario import scenario_from_dict
 >>> answer = plan(scenario_from_dict({"hardware": {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}}))

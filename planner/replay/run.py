@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import InputError
-from planner.plan import Candidate, Plan
+from planner.plans import Candidate, Plan
 from planner.replay.settings import ReplaySettings
 from planner.replay.setup import Setup, requests_for, setup_of, starts
 from planner.scenario import Targets

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.memory import memory_budget
-from planner.plan import Candidate, Plan
-from planner.plan.capacity import SEARCH_REQUESTS, demand_for
-from planner.plan.results import Knobs
-from planner.plan.starting import Engine, default_knobs, replica_of, with_knobs
+from planner.plans import Candidate, Plan
+from planner.plans.capacity import SEARCH_REQUESTS, demand_for
+from planner.plans.results import Knobs
+from planner.plans.starting import Engine, default_knobs, replica_of, with_knobs
 from planner.replay.settings import ReplaySettings
 from planner.simulator import EngineLimits
 from planner.step_coefficients import coefficients_for

@@ -5,8 +5,8 @@ import itertools
 import streamlit as st
 
 from planner.paths import user_home
-from planner.plan import plan
-from planner.plan.results import Plan
+from planner.plans import plan
+from planner.plans.results import Plan
 from planner.scenario import Scenario
 
 _KEPT = 64

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from planner.errors import InputError
 from planner.paths import ROOT_DIR
-from planner.plan import plan
+from planner.plans import plan
 from planner.scenario import Scenario
 
 

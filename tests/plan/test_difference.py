@@ -1,7 +1,7 @@
 """What moved between two plans, and why."""
 
-from planner.plan import plan
-from planner.plan.difference import difference
+from planner.plans import plan
+from planner.plans.difference import difference
 from planner.scenario import scenario_from_dict
 
 H100 = {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}

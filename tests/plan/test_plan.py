@@ -1,5 +1,6 @@
 """The plan as its user sees it: an answer with reasons, whatever is asked."""
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from planner.errors import InputError
 from planner.exporters.flags import serve_command
 from planner.exporters.plan_document import plan_document, plan_text
 from planner.models import load_model
-from planner.plan import Plan, plan
-from planner.plan.candidates import layouts, quantization_for
-from planner.plan.capacity import ANSWER_REQUESTS, demand_for, latency_at, meets
-from planner.plan.planning import question_of
-from planner.plan.ranking import rank, records_of
-from planner.plan.starting import Engine, replica_of, start, with_knobs
+from planner.plans import Plan, plan
+from planner.plans.candidates import layouts, quantization_for
+from planner.plans.capacity import ANSWER_REQUESTS, demand_for, latency_at, meets
+from planner.plans.planning import question_of
+from planner.plans.ranking import rank, records_of
+from planner.plans.starting import Engine, replica_of, start, with_knobs
 from planner.scenario import Scenario, scenario_from_dict
 from planner.workloads import load_workload
 
@@ -131,7 +132,10 @@ def test_the_document_is_plain_json_and_the_text_starts_with_the_answer(default:
     assert document["feasible"] is True
     assert document["scenario_digest"] == default.scenario.digest()
     assert document["chosen"]["max_num_seqs"] == default.chosen.knobs.max_num_seqs  # type: ignore[union-attr]
-    assert plan_text(default).startswith(default.summary)
+    text = plan_text(default, dt.date(2026, 8, 1))
+    assert text.startswith(default.summary)
+    assert "days old" not in text
+    assert "The price is" in plan_text(default, dt.date(2027, 8, 1))
 
 
 def test_more_load_never_needs_fewer_gpus() -> None:

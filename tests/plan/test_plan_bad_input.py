@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.plan import Plan, plan
+from planner.plans import Plan, plan
 from planner.scenario import scenario_from_dict
 
 H100: dict[str, Any] = {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}

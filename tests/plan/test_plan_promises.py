@@ -11,11 +11,11 @@ from planner.calibration.schema import bounds_of
 from planner.errors import InputError
 from planner.memory import memory_budget
 from planner.models import load_model
-from planner.plan import Plan, plan
-from planner.plan.candidates import deployment_for, layouts, quantization_for
-from planner.plan.capacity import COARSE_REQUESTS, demand_for
-from planner.plan.draws import DRAWS, draw_records
-from planner.plan.starting import plain_blocks
+from planner.plans import Plan, plan
+from planner.plans.candidates import deployment_for, layouts, quantization_for
+from planner.plans.capacity import COARSE_REQUESTS, demand_for
+from planner.plans.draws import DRAWS, draw_records
+from planner.plans.starting import plain_blocks
 from planner.scenario import scenario_from_dict
 from planner.workloads import load_workload
 

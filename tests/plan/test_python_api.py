@@ -18,7 +18,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("first", ["", "from planner.plan import plan\n", "import planner.questions\n"])
+@pytest.mark.parametrize("first", ["", "from planner.plans import plan\n", "import planner.questions\n"])
 def test_plan_can_be_called_in_every_order_of_imports(first: str) -> None:
     done = subprocess.run([sys.executable, "-c", first + _README], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

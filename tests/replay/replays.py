@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from planner.plan import Plan, plan
+from planner.plans import Plan, plan
 from planner.replay import Replay, replay, settings_from_dict
 from planner.scenario import scenario_from_dict
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.plan import plan
+from planner.plans import plan
 from planner.replay import ReplaySettings, differences, replay, sentence_of, settings_from_dict
 from planner.replay.compare import paired_difference
 from planner.replay.setup import can_replay_recorded, knows_prefixes, requests_for

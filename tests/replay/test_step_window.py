@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.plan import plan
+from planner.plans import plan
 from planner.replay import LONGEST_STEP, MAX_STEPS, ReplaySettings, StepWindow, replay, step_log_document, step_window
 from planner.replay.step_log import MAX_ROWS
 from planner.replay.window import MAX_SHOWN

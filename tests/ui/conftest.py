@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from planner.plan import plan
-from planner.plan.results import Plan
+from planner.plans import plan
+from planner.plans.results import Plan
 from planner.scenario import Scenario
 
 APP = Path(__file__).resolve().parents[2] / "app.py"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from planner.plan.results import Plan
+from planner.plans.results import Plan
 from planner.scenario import Scenario, scenario_from_dict
 from planner.ui.fields import defaults, values_of
 from planner.ui.words import sentence

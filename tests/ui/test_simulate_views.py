@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 import pytest
 
-from planner.plan import Plan, plan
+from planner.plans import Plan, plan
 from planner.replay import Replay, ReplaySettings, replay, sentence_of, step_window
 from planner.scenario import scenario_from_dict
 from planner.simulator import values_s

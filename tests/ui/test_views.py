@@ -9,7 +9,7 @@ import pytest
 
 from planner.exporters.candidates import candidate_rows
 from planner.exporters.table import to_csv
-from planner.plan.results import Interval, Plan
+from planner.plans.results import Interval, Plan
 from planner.ui.choices import gpu_ranks
 from planner.ui.views import rows as views
 from planner.ui.views.answer import interval, metrics

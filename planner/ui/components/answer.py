@@ -5,8 +5,8 @@ import datetime as dt
 import streamlit as st
 
 from planner.errors import InputError
-from planner.plan.difference import difference
-from planner.plan.results import Plan
+from planner.plans.difference import difference
+from planner.plans.results import Plan
 from planner.ui import actions, links
 from planner.ui.components.common import READABLE_PX, heading
 from planner.ui.fields import field_of

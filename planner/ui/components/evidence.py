@@ -8,7 +8,7 @@ import streamlit as st
 from planner.exporters.candidates import candidate_rows
 from planner.exporters.flags import serve_command
 from planner.exporters.table import to_csv, to_json
-from planner.plan.results import Plan
+from planner.plans.results import Plan
 from planner.ui.charts.compare import comparison
 from planner.ui.charts.knobs import knob_map
 from planner.ui.charts.replica import latency_curve, memory_bar, step_bars

@@ -6,7 +6,7 @@ import streamlit as st
 
 from planner.errors import InputError
 from planner.exporters.replay import requests_csv, requests_parquet
-from planner.plan.results import Plan
+from planner.plans.results import Plan
 from planner.replay import LONGEST_STEP, Replay, ReplaySettings, StepWindow, replay, sentence_of, step_window
 from planner.simulator.metrics import Metric
 from planner.ui.charts.simulate import latency_cdf, limits_over_time, timeline

@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from planner.errors import InputError
-from planner.plan.results import Plan
+from planner.plans.results import Plan
 from planner.replay import ReplaySettings
 from planner.ui.components.common import READABLE_PX
 from planner.ui.views.simulate_inputs import (

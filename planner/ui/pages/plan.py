@@ -5,7 +5,7 @@ import datetime as dt
 import streamlit as st
 
 from planner.errors import InputError
-from planner.plan.results import Plan
+from planner.plans.results import Plan
 from planner.ui.components import answer, evidence
 from planner.ui.inputs import scenario_state
 from planner.ui.plans import cached_plan, catalogue_stamp

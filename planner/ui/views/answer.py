@@ -4,8 +4,8 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.plan.difference import Difference, Moved
-from planner.plan.results import Interval, Plan
+from planner.plans.difference import Difference, Moved
+from planner.plans.results import Interval, Plan
 from planner.pricing import Tariff
 from planner.ui.fields import field_of
 from planner.ui.words import DASH, day, figure, percent, plural, seconds, span, stop, usd

@@ -4,7 +4,7 @@ import pandas as pd
 
 from planner.exporters.candidates import candidate_rows
 from planner.exporters.table import Cell, spreadsheet_safe
-from planner.plan.results import Plan
+from planner.plans.results import Plan
 
 _MET = {
     "gpu": "GPU",

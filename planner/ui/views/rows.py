@@ -3,7 +3,7 @@
 import itertools
 
 from planner.analysis.steps import Decoders, decode_step
-from planner.plan.results import Candidate, Latency, Plan
+from planner.plans.results import Candidate, Latency, Plan
 from planner.step_model import StepTime
 from planner.ui.charts.base import Row
 from planner.ui.charts.compare import MET, MISSED

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.errors import InputError
-from planner.plan.results import Plan
+from planner.plans.results import Plan
 from planner.replay import ReplaySettings, can_replay_recorded, planned_rate_rps, replayed_candidate, settings_from_dict
 from planner.ui import reading
 from planner.ui.words import figure, plural

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.calibration.records import CalibrationRecord
 from planner.deployment import Deployment
-from planner.plan.results import Candidate, Plan
+from planner.plans.results import Candidate, Plan
 from planner.provenance import Source
 from planner.step_coefficients import compute_dtype_on, weight_class
 from planner.ui.views.rows import planned_step

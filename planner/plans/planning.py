@@ -4,16 +4,16 @@ from dataclasses import replace
 
 from planner.engines import check_version
 from planner.models import ModelSpec, Quantization, load_model
-from planner.plan.candidates import Layout, check_context, layouts, quantization_for
-from planner.plan.capacity import SEARCH_REQUESTS, demand_for
-from planner.plan.evidence import details_of
-from planner.plan.explain import Outcome, changes_of, summary_of, warnings_of
-from planner.plan.load import planned_load
-from planner.plan.nearest import nearest_feasible
-from planner.plan.ranking import evaluated, rank, records_of
-from planner.plan.results import Candidate, Details, KnobCell, Plan
-from planner.plan.search import answer, best_cell, knob_map
-from planner.plan.starting import Engine, Question, default_knobs, final, start, with_knobs
+from planner.plans.candidates import Layout, check_context, layouts, quantization_for
+from planner.plans.capacity import SEARCH_REQUESTS, demand_for
+from planner.plans.evidence import details_of
+from planner.plans.explain import Outcome, changes_of, summary_of, warnings_of
+from planner.plans.load import planned_load
+from planner.plans.nearest import nearest_feasible
+from planner.plans.ranking import evaluated, rank, records_of
+from planner.plans.results import Candidate, Details, KnobCell, Plan
+from planner.plans.search import answer, best_cell, knob_map
+from planner.plans.starting import Engine, Question, default_knobs, final, start, with_knobs
 from planner.pricing import TokenVolume
 from planner.scenario import Scenario
 from planner.workloads import LengthStats, Workload, load_workload

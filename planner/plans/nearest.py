@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.fleet import replicas_for
-from planner.plan.candidates import cheapest_placement, layouts
-from planner.plan.capacity import capacity_of, latency_at, saturated_rps
-from planner.plan.ranking import records_of
-from planner.plan.results import Candidate, Latency, NearestFeasible
-from planner.plan.search import first_knobs
-from planner.plan.starting import Engine, Question, replica_of, start, with_knobs
+from planner.plans.candidates import cheapest_placement, layouts
+from planner.plans.capacity import capacity_of, latency_at, saturated_rps
+from planner.plans.ranking import records_of
+from planner.plans.results import Candidate, Latency, NearestFeasible
+from planner.plans.search import first_knobs
+from planner.plans.starting import Engine, Question, replica_of, start, with_knobs
 from planner.scenario import Targets
 from planner.units import HOURS_PER_DAY, duration
 

@@ -1,19 +1,14 @@
 """Plan: from a scenario to GPUs, settings, latencies and dollars.
 
->>> from planner.plan import plan
+>>> from planner.plans import plan
 >>> from planner.scenario import Scenario
 >>> answer = plan(Scenario())
 >>> answer.chosen is not None and answer.chosen.feasible
 True
-
-The package can be called like its function: `from planner import plan` names the package, as Python sets it on `planner`.
 """
 
-import sys
-from types import ModuleType
-
-from planner.plan.planning import plan
-from planner.plan.results import (
+from planner.plans.planning import plan
+from planner.plans.results import (
     Candidate,
     Change,
     DefaultKnobs,
@@ -27,7 +22,6 @@ from planner.plan.results import (
     PlannedLoad,
     Rejection,
 )
-from planner.scenario import Scenario
 
 __all__ = [
     "Candidate",
@@ -44,11 +38,3 @@ __all__ = [
     "Rejection",
     "plan",
 ]
-
-
-class _CallablePackage(ModuleType):
-    def __call__(self, scenario: Scenario) -> Plan:
-        return plan(scenario)
-
-
-sys.modules[__name__].__class__ = _CallablePackage

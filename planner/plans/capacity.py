@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.plan.results import Knobs, Latency
+from planner.plans.results import Knobs, Latency
 from planner.scenario import Targets
 from planner.simulator import EngineLimits, SimulationResult, simulate, values_s
 from planner.simulator.metrics import Metric

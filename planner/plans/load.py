@@ -1,7 +1,7 @@
 """The load to plan for: from what the user states to requests a second, at the mean and at the peak."""
 
 from planner.errors import InputError
-from planner.plan.results import PlannedLoad
+from planner.plans.results import PlannedLoad
 from planner.scenario import RateLoad, Scenario, UsersLoad
 from planner.workloads import LengthStats, Workload, rate_from_tokens_per_day, rate_from_users
 

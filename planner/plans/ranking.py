@@ -6,10 +6,10 @@ from typing import NamedTuple
 from planner.calibration.records import CalibrationRecord
 from planner.errors import InputError
 from planner.fleet import replicas_for
-from planner.plan.candidates import Layout, cheapest_placement
-from planner.plan.results import Candidate, Rejection
-from planner.plan.search import answer, first_knobs, improve, screen, screened_out
-from planner.plan.starting import Engine, Question, coarse, in_parallel, record_of, rejected, start
+from planner.plans.candidates import Layout, cheapest_placement
+from planner.plans.results import Candidate, Rejection
+from planner.plans.search import answer, first_knobs, improve, screen, screened_out
+from planner.plans.starting import Engine, Question, coarse, in_parallel, record_of, rejected, start
 from planner.units import HOURS_PER_DAY
 
 _SEARCHED = 4

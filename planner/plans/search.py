@@ -9,11 +9,11 @@ import numpy as np
 
 from planner.deployment import Deployment
 from planner.fleet import replicas_for
-from planner.plan.candidates import Layout, cheapest_placement
-from planner.plan.capacity import ANSWER_REQUESTS, Capacity, Demand, Replica, capacity_from, latency_at
-from planner.plan.results import Candidate, KnobCell, Knobs, Reason, Rejection
-from planner.plan.screen import Screen, screen_of
-from planner.plan.starting import (
+from planner.plans.candidates import Layout, cheapest_placement
+from planner.plans.capacity import ANSWER_REQUESTS, Capacity, Demand, Replica, capacity_from, latency_at
+from planner.plans.results import Candidate, KnobCell, Knobs, Reason, Rejection
+from planner.plans.screen import Screen, screen_of
+from planner.plans.starting import (
     BUDGETS,
     Engine,
     Question,

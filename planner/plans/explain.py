@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.plan.results import Candidate, Change, Details, NearestFeasible
-from planner.plan.starting import Question
+from planner.plans.results import Candidate, Change, Details, NearestFeasible
+from planner.plans.starting import Question
 from planner.units import duration
 
 _NEXT_CANDIDATES = 2

@@ -12,9 +12,9 @@ from planner.deployment import Deployment
 from planner.errors import InputError
 from planner.memory import MemoryBudget, memory_budget
 from planner.models import ModelSpec, Quantization
-from planner.plan.candidates import Layout, deployment_for
-from planner.plan.capacity import ANSWER_REQUESTS, COARSE_REQUESTS, Demand, Replica
-from planner.plan.results import Candidate, Knobs, PlannedLoad, Reason, Rejection
+from planner.plans.candidates import Layout, deployment_for
+from planner.plans.capacity import ANSWER_REQUESTS, COARSE_REQUESTS, Demand, Replica
+from planner.plans.results import Candidate, Knobs, PlannedLoad, Reason, Rejection
 from planner.pricing import TokenVolume
 from planner.scenario import Scenario
 from planner.step_coefficients import coefficients_for

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from planner.plan.capacity import Demand, Replica, meets
-from planner.plan.results import Knobs, Latency
+from planner.plans.capacity import Demand, Replica, meets
+from planner.plans.results import Knobs, Latency
 from planner.queueing import MeanField, OperatingPoint, ReplicaLimits, Traffic, arrival_cv2_of
 from planner.scenario import Targets
 from planner.step_model import StepShape, step_s

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.plan.results import Candidate, Plan
+from planner.plans.results import Candidate, Plan
 from planner.units import duration
 
 _SAME = 0.005
