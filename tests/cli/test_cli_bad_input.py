@@ -1,11 +1,16 @@
 """Wrong input at the shell: one line on standard error that names the field, and exit status 2."""
 
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from planner.cli import main
 from planner.errors import InputError
+from planner.paths import ROOT_DIR
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -49,3 +54,29 @@ def test_a_message_is_one_printable_line_whatever_a_file_is_called(name: str) ->
 @pytest.mark.parametrize("flag", ["--e-mem", "--e-comp"])
 def test_an_efficiency_that_no_gpu_has(flag: str, share: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "at least 0.001 and at most 1" in refused(["questions", f"{flag}={share}"], capsys)
+
+
+def shell(command: str, encoding: str = "utf-8") -> "subprocess.CompletedProcess[bytes]":
+    """Run `planner` as a shell does; command : its arguments and redirections."""
+    line = f"exec {shlex.quote(sys.executable)} -m planner {command}"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    return subprocess.run(["/bin/sh", "-c", line], cwd=ROOT_DIR, env=environment, capture_output=True, check=False)
+
+
+def test_what_a_terminal_cannot_show_is_escaped() -> None:
+    done = shell("gpus", "ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u2013" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_output_that_cannot_be_written_is_one_line() -> None:
+    done = shell("models > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"planner: the output can't be written")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_reader_that_leaves_early_is_no_fault() -> None:
+    done = shell("models | head -1")
+    assert (done.returncode, done.stderr) == (0, b"")
