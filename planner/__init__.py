@@ -60,6 +60,7 @@ _HOMES = {
     "load_model": "planner.models",
     "load_workload": "planner.workloads",
     "model_from_config": "planner.models",
+    "plan": "planner.plans",
     "scenario_from_dict": "planner.scenario",
     "scenario_from_json": "planner.scenario",
     "workload_from_rows": "planner.workloads",
