@@ -186,4 +186,5 @@ def _money(usd: float) -> str:
 
 
 def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    first = text.split(" ", 1)[0]
+    return text if "_" in first else text[:1].upper() + text[1:]
