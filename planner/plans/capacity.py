@@ -23,12 +23,13 @@ SEARCH_REQUESTS = 2500
 COARSE_REQUESTS = 1200
 ANSWER_REQUESTS = 20_000
 WARM_UP_SHARE = 0.1
-_HALVINGS = 7
+_HALVINGS = 4
 _ROUNDS = 10
 _PRECISION = 0.012
 _COARSE_PRECISION = 0.03
 _EDGE = 0.08
-_STRIDES = 5
+_STRIDES = 4
+_USELESS_SHARE = 0.1
 _FIRST_STRIDE = 1.15
 _DRAIN_SHARE = 0.2
 _LIFE_SHARES = (1 / 6, 1 / 2, 5 / 6)
@@ -196,7 +197,8 @@ def _enough(running: float) -> int:
 def capacity_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets) -> Capacity:
     """Return the largest rate at which one replica meets the targets, to about 1 %.
 
-    Without targets it is the saturated rate. With them, a rate meets them when the run isn't overloaded and both percentiles hold.
+    Without targets it is the saturated rate. With them, a rate meets them when the run isn't overloaded and both percentiles hold;
+    a replica that misses them even at a sixteenth of its saturated rate has no useful capacity.
     The search halves the rate until one meets them, then closes in by false position (with Illinois' rule) on the logarithms of
     the rate and of the worse ratio of percentile to target.
     """
@@ -242,6 +244,8 @@ def capacity_from(demand: Demand, replica: Replica, knobs: Knobs, targets: Targe
             peak = max(met.running_peak or 0, missed.running_peak or 0)
             return Capacity(met.rate_rps, missed_target(missed, targets), met, peak)
         edge = tried
+    if not upwards and edge.rate_rps < _USELESS_SHARE * saturated_rps(demand, replica, knobs):
+        return Capacity(None, missed_target(edge, targets), edge)
     return capacity_of(demand, replica, knobs, targets)
 
 

@@ -265,13 +265,14 @@ def _too_long(question: Question, engine: Engine, refused_share: float) -> Rejec
 
 def _misses(capacity: Capacity, scenario: Scenario) -> Rejection:
     latency, targets = capacity.latency, scenario.targets
+    rate = f"{latency.rate_rps:.2g} req/s"
     misses: list[tuple[float, Reason, str, str]] = []
     if targets.ttft_p99_s:
-        figures = f"p99 TTFT is {duration(latency.ttft_p99_s)} with almost no load; the target is {duration(targets.ttft_p99_s)}"
+        figures = f"p99 TTFT is {duration(latency.ttft_p99_s)} even at {rate}; the target is {duration(targets.ttft_p99_s)}"
         remedy = f"Allow {duration(latency.ttft_p99_s)}, a larger TP size or a GPU with more FLOP/s"
         misses.append((latency.ttft_p99_s / targets.ttft_p99_s, "TTFT target cannot be met", figures, remedy))
     if targets.tpot_p99_s:
-        figures = f"p99 TPOT is {duration(latency.tpot_p99_s)} with almost no load; the target is {duration(targets.tpot_p99_s)}"
+        figures = f"p99 TPOT is {duration(latency.tpot_p99_s)} even at {rate}; the target is {duration(targets.tpot_p99_s)}"
         remedy = f"Allow {duration(latency.tpot_p99_s)}, a larger TP size, fewer bits a weight or a GPU with more bandwidth"
         misses.append((latency.tpot_p99_s / targets.tpot_p99_s, "TPOT target cannot be met", figures, remedy))
     if not misses:
