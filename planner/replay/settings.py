@@ -18,7 +18,7 @@ class ReplaySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    rate_rps: float | None = Field(default=None, gt=0, le=1e7, description="arrival rate of the replica [request/s]")
+    rate_rps: float | None = Field(default=None, ge=1e-6, le=1e7, description="arrival rate of the replica [request/s]")
     requests: int = Field(default=20_000, ge=1, le=MAX_REQUESTS, description="requests to serve")
     seed: int | None = Field(default=None, ge=0, le=2**31 - 1, description="seed of arrivals and lengths")
     order: Literal["synthetic", "recorded"] = Field(
