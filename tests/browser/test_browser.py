@@ -5,9 +5,11 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -15,6 +17,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 pytestmark = pytest.mark.browser
 WAIT_S = 60
+REPLACED = (StaleElementReferenceException, ElementClickInterceptedException, IndexError, ValueError)
+T = TypeVar("T")
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "screenshots"
 OpenBrowser = Callable[..., Chrome]
 CONFIG = {
@@ -34,8 +38,23 @@ def all_of(driver: Chrome, css: str) -> list[WebElement]:
     return driver.find_elements(By.CSS_SELECTOR, css)
 
 
-def until(driver: Chrome, condition: Callable[[Chrome], object], what: str) -> None:
-    WebDriverWait(driver, WAIT_S, poll_frequency=0.1).until(condition, what)
+def until(driver: Chrome, condition: Callable[[Chrome], T], what: str) -> T:
+    """Wait for a condition and return what it gave; an element that a rerun replaces meanwhile is looked up again."""
+    return WebDriverWait(driver, WAIT_S, poll_frequency=0.1, ignored_exceptions=REPLACED).until(condition, what)
+
+
+def click(driver: Chrome, css: str, text: str = "") -> None:
+    """Click the first element that matches and holds a text."""
+
+    def clicked(d: Chrome) -> bool:
+        found = [element for element in all_of(d, css) if text in element.text]
+        if not found:
+            return False
+        d.execute_script("arguments[0].scrollIntoView({block: 'center'})", found[0])
+        found[0].click()
+        return True
+
+    until(driver, clicked, f"nothing to click: {css} {text}")
 
 
 def idle(driver: Chrome) -> bool:
@@ -51,22 +70,27 @@ def open_page(driver: Chrome, address: str) -> None:
 
 
 def answer(driver: Chrome) -> str:
-    return all_of(driver, "[data-testid=stMain] h4")[0].text
+    return until(driver, lambda d: all_of(d, "[data-testid=stMain] h4")[0].text, "no answer is shown")
 
 
 def metric_values(driver: Chrome) -> list[str]:
-    return [element.text for element in all_of(driver, "[data-testid=stMetricValue]")]
+    return until(driver, lambda d: [element.text for element in all_of(d, "[data-testid=stMetricValue]")], "no metric is shown")
 
 
 def unfold(driver: Chrome, section: str) -> None:
-    next(element for element in all_of(driver, "[data-testid=stSidebar] summary") if section in element.text).click()
+    click(driver, "[data-testid=stSidebar] summary", section)
 
 
 def type_into(driver: Chrome, key: str, text: str) -> None:
-    (field,) = all_of(driver, f".st-key-{key} input")
-    until(driver, lambda _: field.is_displayed(), f"{key} is not shown")
-    field.send_keys(Keys.CONTROL, "a")
-    field.send_keys(text, Keys.ENTER)
+    def typed(d: Chrome) -> bool:
+        (field,) = all_of(d, f".st-key-{key} input")
+        if not field.is_displayed():
+            return False
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(text, Keys.ENTER)
+        return True
+
+    until(driver, typed, f"{key} is not shown")
 
 
 def console_errors(driver: Chrome) -> list[str]:
@@ -134,9 +158,8 @@ def test_a_copied_link_opens_the_same_plan(server: str, browser: OpenBrowser) ->
     unfold(driver, "Fleet")
     type_into(driver, "headroom", "20 %")
     until(driver, lambda d: "headroom" in d.current_url and idle(d), "the address did not change")
-    next(button for button in all_of(driver, "[data-testid=stSidebar] button") if "Share" in button.text).click()
-    until(driver, lambda d: all_of(d, "[data-testid=stPopoverBody] code"), "no link is offered")
-    link = all_of(driver, "[data-testid=stPopoverBody] code")[0].text
+    click(driver, "[data-testid=stSidebar] button", "Share")
+    link = until(driver, lambda d: all_of(d, "[data-testid=stPopoverBody] code")[0].text, "no link is offered")
     wanted = (answer(driver), metric_values(driver))
 
     for address in (link, driver.current_url):
@@ -150,7 +173,7 @@ def test_an_applied_suggestion_is_in_the_address(server: str, browser: OpenBrows
     driver = browser()
     open_page(driver, f"{server}/?rps=12")
     before = driver.current_url
-    all_of(driver, "[class*=st-key-change-] button")[0].click()
+    click(driver, "[class*=st-key-change-] button")
     until(driver, lambda d: d.current_url != before and idle(d), "the address did not change")
     wanted = (answer(driver), metric_values(driver))
     assert "rps" in parse_qs(urlsplit(driver.current_url).query)
@@ -164,9 +187,7 @@ def test_candidates_download_as_csv(server: str, browser: OpenBrowser, tmp_path:
     folder = tmp_path / "downloads"
     driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
     open_page(driver, f"{server}/")
-    (button,) = all_of(driver, ".st-key-candidates-csv button")
-    driver.execute_script("arguments[0].scrollIntoView()", button)
-    button.click()
+    click(driver, ".st-key-candidates-csv button")
     until(driver, lambda _: list(folder.glob("candidates-*.csv")), "no file was saved")
     with next(folder.glob("candidates-*.csv")).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -179,13 +200,13 @@ def test_catalogue_reads_a_config_and_shows_a_hostile_name_as_text(server: str, 
     config.write_text(json.dumps(CONFIG | {"_name_or_path": "<img src=x onerror=alert(1)>"}), encoding="utf-8")
     driver = browser()
     open_page(driver, f"{server}/?rps=12")
-    next(link for link in all_of(driver, "a") if "Catalogue" in link.text).click()
+    click(driver, "a", "Catalogue")
     until(
         driver, lambda d: "/catalogue" in d.current_url and all_of(d, "[data-testid=stDataFrame]") and idle(d), "no table is shown"
     )
     assert "rps=12" in driver.current_url
     shoot(driver, "catalogue", 1400)
-    next(tab for tab in all_of(driver, "[data-testid=stMain] [role=tab]") if tab.text == "Models").click()
+    click(driver, "[data-testid=stMain] [role=tab]", "Models")
     until(driver, lambda d: all_of(d, ".st-key-upload-model input[type=file]"), "no upload is offered")
     all_of(driver, ".st-key-upload-model input[type=file]")[0].send_keys(str(config))
     until(driver, lambda d: "Reads as" in d.find_element(By.TAG_NAME, "body").text and idle(d), "the config was not read")

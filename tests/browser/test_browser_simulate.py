@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome, Keys
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from tests.browser.test_browser import all_of, answer, console_errors, idle, open_page, shoot, type_into, until
+from tests.browser.test_browser import all_of, answer, click, console_errors, idle, open_page, shoot, type_into, until
 
 pytestmark = pytest.mark.browser
 OpenBrowser = Callable[..., Chrome]
@@ -16,11 +16,11 @@ ONE_GPU = "gpus=h100-80g-sxm&tp=1"
 
 
 def go_to(driver: Chrome, page: str) -> None:
-    next(link for link in all_of(driver, "a") if page in link.text).click()
+    click(driver, "a", page)
 
 
 def unfold_inputs(driver: Chrome, section: str) -> None:
-    next(element for element in all_of(driver, "[data-testid=stMain] summary") if section in element.text).click()
+    click(driver, "[data-testid=stMain] summary", section)
 
 
 def at_rest(driver: Chrome) -> str:
@@ -69,12 +69,10 @@ def test_a_long_run_shows_its_progress_and_can_be_cancelled(server: str, browser
     go_to(driver, "Simulate")
     until(driver, lambda d: "One replica" in at_rest(d), "no replay is shown")
     unfold_inputs(driver, "Requests")
-    (field,) = all_of(driver, ".st-key-sim-n input")
-    until(driver, lambda _: field.is_displayed(), "the input is not shown")
-    field.send_keys("1M", Keys.ENTER)
+    type_into(driver, "sim-n", "1M")
     until(driver, lambda d: all_of(d, ".st-key-cancel-replay button"), "no cancel is offered")
     driver.save_screenshot(str(tmp_path / "progress.png"))
-    all_of(driver, ".st-key-cancel-replay button")[0].click()
+    click(driver, ".st-key-cancel-replay button")
     until(driver, lambda d: all_of(d, ".st-key-again-replay button"), "the run can't be started again")
     time.sleep(0.5)
     assert not all_of(driver, "[data-testid=stMetric]")
