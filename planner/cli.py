@@ -304,6 +304,8 @@ def _memory_check(arguments: argparse.Namespace) -> None:
 def _accuracy(arguments: argparse.Namespace) -> None:
     from planner.accuracy import accuracy_report
 
+    if not arguments.file.name:
+        raise InputError("FILE", str(arguments.file), "must name a file", "Give a CSV of measured results")
     report = accuracy_report(arguments.file, arguments.records)
     print(_json(report.document()) if arguments.json else report.text())
 

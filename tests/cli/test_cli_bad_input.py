@@ -80,3 +80,14 @@ def test_an_output_that_cannot_be_written_is_one_line() -> None:
 def test_a_reader_that_leaves_early_is_no_fault() -> None:
     done = shell("models | head -1")
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_flags_without_effect_and_files_without_a_name_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--active-share" in refused(["plan", "--active-share", "0.3"], capsys)
+    assert "--ttft-p99" in refused(["plan", "--offline", "--ttft-p99", "1"], capsys)
+    assert "FILE" in refused(["accuracy", ""], capsys)
+
+
+def test_offline_work_gets_a_batch_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--offline", "--tokens-per-day", "1e9", "--gpu", "h100-80g-sxm", "--tp", "1"]) == 0
+    assert "vllm run-batch -i requests.jsonl" in capsys.readouterr().out
