@@ -7,7 +7,7 @@
 True
 """
 
-from planner.plans.planning import plan
+from planner.plans.planning import first_answer, plan
 from planner.plans.results import (
     Candidate,
     Change,
@@ -36,5 +36,6 @@ __all__ = [
     "Plan",
     "PlannedLoad",
     "Rejection",
+    "first_answer",
     "plan",
 ]

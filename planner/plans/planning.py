@@ -10,7 +10,7 @@ from planner.plans.evidence import details_of
 from planner.plans.explain import Outcome, changes_of, summary_of, warnings_of
 from planner.plans.load import planned_load
 from planner.plans.nearest import nearest_feasible
-from planner.plans.ranking import evaluated, rank, records_of
+from planner.plans.ranking import compared, evaluated, rank, records_of
 from planner.plans.results import Candidate, Details, KnobCell, Plan
 from planner.plans.search import answer, best_cell, knob_map
 from planner.plans.starting import Engine, Question, default_knobs, final, start, with_knobs
@@ -28,13 +28,8 @@ def plan(scenario: Scenario) -> Plan:
     bound on their cost, simulated under the targets, and ranked by dollars. The cheapest gets its settings from the whole grid of
     max_num_seqs × max_num_batched_tokens. Wrong input raises InputError; a scenario that nothing serves is an answer.
     """
-    check_version(scenario.engine.engine, scenario.engine.version)
-    workload = load_workload(scenario.workload.id)
-    model = load_model(scenario.model.id)
-    check_context(scenario, model)
-    quantization = quantization_for(scenario, model)
+    workload, question = _prepared(scenario)
     lengths = workload.length_stats()
-    question = question_of(scenario, workload, model, quantization)
     candidates, chosen, details = _search(question)
     outcome = Outcome(question, candidates, chosen, None if chosen else nearest_feasible(question, candidates), details)
     return Plan(
@@ -50,6 +45,28 @@ def plan(scenario: Scenario) -> Plan:
         warnings=warnings_of(outcome, _workload_warnings(question, workload, lengths)),
         summary=summary_of(outcome),
     )
+
+
+def first_answer(scenario: Scenario) -> str | None:
+    """Return the answer in one sentence before its settings are searched; None when no first settings serve the scenario.
+
+    The cheapest candidate with first settings, on the smaller sample. `plan` starts from the same simulations, so that nothing is
+    done twice. Raises InputError as `plan` does.
+    """
+    _, question = _prepared(scenario)
+    ways = layouts(scenario, question.model, question.quantization)
+    candidates = sorted(compared(question, ways, records_of(question, ways)).candidates, key=rank)
+    if not candidates[0].feasible:
+        return None
+    return summary_of(Outcome(question, tuple(candidates), candidates[0], None, None))
+
+
+def _prepared(scenario: Scenario) -> tuple[Workload, Question]:
+    check_version(scenario.engine.engine, scenario.engine.version)
+    workload = load_workload(scenario.workload.id)
+    model = load_model(scenario.model.id)
+    check_context(scenario, model)
+    return workload, question_of(scenario, workload, model, quantization_for(scenario, model))
 
 
 def question_of(scenario: Scenario, workload: Workload, model: ModelSpec, quantization: Quantization) -> Question:

@@ -50,12 +50,19 @@ class _Open(NamedTuple):
     engine: Engine
 
 
-def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, CalibrationRecord]) -> list[Candidate]:
+class Compared(NamedTuple):
+    """Layouts compared with first settings on the smaller sample: a candidate for each, and the engines of those that may win."""
+
+    candidates: list[Candidate]
+    engines: dict[int, Engine]
+
+
+def compared(question: Question, ways: Sequence[Layout], records: Mapping[str, CalibrationRecord]) -> Compared:
     """Return a candidate for each layout.
 
     The mean-field model rules out what can't meet the targets and estimates what the rest cost at least: their saturated rate with
     the engine's own settings, less a margin of 20 % for better ones. Each GPU's layouts are then simulated in that order until none
-    left can be cheaper; the few cheapest of all are simulated again with the settings found by a search over both.
+    left can be cheaper.
     """
     found: dict[int, Candidate] = {}
     by_gpu: dict[str, list[_Open]] = {}
@@ -74,14 +81,22 @@ def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, 
     for answers in in_parallel(lambda group: _best_of_gpu(small, ways, group), by_gpu.values()):
         found.update(answers)
     engines = {entry.place: entry.engine for group in by_gpu.values() for entry in group}
-    leaders = [i for i in sorted(found, key=lambda i: rank(found[i]))[:_SEARCHED] if found[i].feasible]
+    return Compared([found[i] for i in range(len(ways))], engines)
+
+
+def evaluated(question: Question, ways: Sequence[Layout], records: Mapping[str, CalibrationRecord]) -> list[Candidate]:
+    """Return a candidate for each layout; the few cheapest are simulated again with the settings found by a search over both."""
+    small = coarse(question)
+    found, engines = compared(question, ways, records)
+    leaders = [i for i in sorted(range(len(ways)), key=lambda i: rank(found[i]))[:_SEARCHED] if found[i].feasible]
 
     def refined(i: int) -> Candidate:
         knobs = improve(small, engines[i], first_knobs(question, engines[i]))
         return answer(question, ways[i], engines[i], knobs, found[i].capacity_rps or 0.0)
 
-    found.update(zip(leaders, in_parallel(refined, leaders), strict=True))
-    return [found[i] for i in range(len(ways))]
+    for i, candidate in zip(leaders, in_parallel(refined, leaders), strict=True):
+        found[i] = candidate
+    return found
 
 
 def _best_of_gpu(question: Question, ways: Sequence[Layout], group: Sequence[_Open]) -> dict[int, Candidate]:

@@ -58,6 +58,7 @@ def test_page_says_what_moved_and_why_after_a_change(open_app: Open) -> None:
     app.text_input(key="rps").set_value("40")
     run(app)
     text = text_of(app)
+    assert "First estimate" not in text, "the estimate makes room for the answer"
     assert "Since your change" in text
     assert "10 → 40" in text
     assert "GPUs" in text

@@ -65,6 +65,12 @@ def answer(plan: Plan, today: dt.date) -> None:
         st.caption(f":material/info: {sentence(warning)}")
 
 
+def estimate(text: str | None) -> None:
+    """Show the first estimate while the settings are searched; nothing when there is none."""
+    if text is not None:
+        st.markdown(f"First estimate, settings not searched yet: {sentence(text)}")
+
+
 def moved(plan: Plan) -> None:
     """Say what moved since the plan before this one in the session, and why."""
     shown: Plan | None = st.session_state.get(_SHOWN)

@@ -8,7 +8,7 @@ from planner.errors import InputError
 from planner.plans.results import Plan
 from planner.ui.components import answer, evidence
 from planner.ui.inputs import scenario_state
-from planner.ui.plans import cached_plan, catalogue_stamp
+from planner.ui.plans import cached_plan, catalogue_stamp, first_estimate
 
 
 def main() -> None:
@@ -20,7 +20,11 @@ def main() -> None:
         return
     try:
         with st.spinner("Simulating the candidates under your targets …", show_time=True):
-            plan = cached_plan(state.scenario, catalogue_stamp())
+            catalogue, place = catalogue_stamp(), st.empty()
+            with place:
+                answer.estimate(first_estimate(state.scenario, catalogue))
+            plan = cached_plan(state.scenario, catalogue)
+            place.empty()
     except InputError as fault:
         answer.refused(state, fault)
         return
