@@ -1,6 +1,7 @@
 """The frame of the app: navigation, the scenario in the sidebar, and the page."""
 
 import streamlit as st
+from streamlit.navigation.page import Page
 
 from planner.errors import InputError
 from planner.ui import inputs
@@ -16,11 +17,24 @@ def main() -> None:
     st.set_page_config(page_title="Headroom", page_icon=ICON, layout="wide", initial_sidebar_state=SIDEBAR_PX)
     st.logo(WORDMARK, size="large", icon_image=ICON)
     page = st.navigation(
-        [
-            st.Page("planner/ui/pages/plan.py", title="Plan", icon=":material/query_stats:", default=True),
-            st.Page("planner/ui/pages/simulate.py", title="Simulate", icon=":material/timeline:"),
-            st.Page("planner/ui/pages/catalogue.py", title="Catalogue", icon=":material/database:"),
-        ],
+        {
+            "": [
+                _page("plan", "Plan", "query_stats", default=True),
+                _page("simulate", "Simulate", "timeline"),
+            ],
+            "Questions": [
+                _page("batching", "Batching", "stacks"),
+                _page("latency", "Latency", "speed"),
+                _page("sharing", "Sharing", "call_split"),
+                _page("overload", "Overload", "emergency_heat"),
+                _page("offline", "Offline", "nightlight"),
+                _page("speculation", "Speculation", "fast_forward"),
+            ],
+            "Trust": [
+                _page("calibrate", "Calibrate", "straighten"),
+                _page("catalogue", "Catalogue", "database"),
+            ],
+        },
         position="top",
     )
     try:
@@ -30,6 +44,11 @@ def main() -> None:
         page.run()
     except InputError as fault:
         stopped(fault)
+
+
+def _page(name: str, title: str, icon: str, *, default: bool = False) -> Page:
+    """Return a page of the navigation; icon : a built-in Material icon."""
+    return st.Page(f"planner/ui/pages/{name}.py", title=title, icon=f":material/{icon}:", default=default)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from planner.ui.fields import BY_KEY, LOAD_KEY, LOAD_KINDS, OFFLINE_KEY, Value, 
 _ADOPTED = "_link_adopted"
 _NOTICES = "_link_notices"
 _FOREIGN = frozenset({"embed", "embed_options"})
-_PAGES_OWN = ("sim-",)
+_PAGES_OWN = ("sim-", "q-")
 _MAX_SHOWN = 60
 
 
@@ -65,14 +65,21 @@ def current() -> Values:
     return {key: _normal(st.session_state.get(key, value), value) for key, value in defaults().items()}
 
 
-def link_to(base: str, scenario: Scenario) -> str:
+def own_parameters() -> dict[str, str]:
+    """Return what the open page's own widgets put into the address."""
+    return {key: st.query_params[key] for key in st.query_params if key.startswith(_PAGES_OWN)}
+
+
+def link_to(base: str, scenario: Scenario, own: Mapping[str, str] | None = None) -> str:
     """Return the address that opens a scenario; base : address of the app, with or without a page.
+
+    own : parameters of the page's own widgets
 
     >>> link_to("http://127.0.0.1:8501/", Scenario(seed=7))
     'http://127.0.0.1:8501/?seed=7'
     """
     scheme, host, path, _, _ = urlsplit(base)
-    return urlunsplit((scheme, host, path or "/", urlencode(query_of(values_of(scenario))), ""))
+    return urlunsplit((scheme, host, path or "/", urlencode([*query_of(values_of(scenario)), *(own or {}).items()]), ""))
 
 
 def _normal(value: Value, default: Value) -> Value:

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from planner.scenario import Scenario
 from planner.ui import actions, links
 from planner.ui.fields import changed, defaults
 from planner.ui.inputs import scenario_state
@@ -18,7 +19,7 @@ def share() -> None:
                 st.caption("Correct the marked field first; then the scenario can be passed on.")
             else:
                 st.markdown("**Link to this scenario**")
-                st.code(links.link_to(st.context.url or "http://127.0.0.1:8501/", state.scenario), language=None, wrap_lines=True)
+                st.code(_address(state.scenario), language=None, wrap_lines=True)
                 st.download_button(
                     "Scenario as JSON",
                     state.scenario.to_json(),
@@ -47,3 +48,7 @@ def share() -> None:
             args=(everything,),
             disabled=not changed(everything, state.widgets),
         )
+
+
+def _address(scenario: Scenario) -> str:
+    return links.link_to(st.context.url or "http://127.0.0.1:8501/", scenario, links.own_parameters())

@@ -1,0 +1,83 @@
+"""The replica that a question is asked of: its engine, its step times, its share of the load and the targets."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from planner.analysis.steps import Decoders
+from planner.deployment import Deployment
+from planner.simulator import EngineLimits, SimulationOptions, SimulationResult, Target, simulate
+from planner.step_model import StepCoefficients
+from planner.workloads import LengthStats, Requests, Workload
+
+_PERCENTILE = 99.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One replica under its own load.
+
+    key : names the case; same key, same answers
+    label : what it is, in a few words
+    textbook : it is the setting of the published figures, not the user's own scenario
+    limits, coefficients, request_s : its engine; request_s is spent outside the engine before the first token [s]
+    rate_rps : requests a second that it is planned for [request/s]
+    kv_bytes_per_token : keys and values of one token on one GPU [B/token]
+    usd_per_hour : of the whole replica [USD/h]; None where nobody rents it
+    ttft_p99_s, tpot_p99_s : targets [s]; None where the scenario leaves one open
+    """
+
+    key: str
+    label: str
+    textbook: bool
+    deployment: Deployment
+    limits: EngineLimits
+    coefficients: StepCoefficients
+    request_s: float
+    workload: Workload
+    lengths: LengthStats
+    rate_rps: float
+    kv_bytes_per_token: float
+    usd_per_hour: float | None
+    ttft_p99_s: float | None
+    tpot_p99_s: float | None
+    seed: int
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the replica's KV cache holds [token]."""
+        return self.limits.num_blocks * self.limits.block_size
+
+    @property
+    def context_tokens(self) -> float:
+        """Mean tokens that a running sequence has cached [token]."""
+        return float(self.lengths.running_context_mean)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets as the simulator checks them; empty for offline work."""
+        found: list[Target] = []
+        if self.ttft_p99_s is not None:
+            found.append(Target("ttft", self.ttft_p99_s, _PERCENTILE))
+        if self.tpot_p99_s is not None:
+            found.append(Target("tpot", self.tpot_p99_s, _PERCENTILE))
+        return tuple(found)
+
+    def decoders(self, sequences: float) -> Decoders:
+        """Return so many sequences at the workload's mean running context."""
+        return Decoders(sequences, self.context_tokens)
+
+    def with_limits(self, **changed: Any) -> Self:  # noqa: ANN401 - values of EngineLimits' own fields
+        """Return the case with other engine settings, by field of EngineLimits."""
+        return replace(self, limits=self.limits._replace(**changed))
+
+    def requests(self, count: int, rate_rps: float | None = None) -> Requests:
+        """Return requests of the workload; the same ones at every rate, further apart or closer together [request/s]."""
+        drawn = self.workload.sample_requests(count, 1.0, self.seed)
+        return replace(drawn, arrival_s=drawn.arrival_s / (rate_rps or self.rate_rps), block_hashes=None)
+
+    def serve(self, requests: Requests, options: SimulationOptions | None = None) -> SimulationResult:
+        """Return what the replica makes of requests, as its clients see it."""
+        result = simulate(requests, self.limits, self.coefficients, options or SimulationOptions())
+        if not self.request_s:
+            return result
+        return replace(result, first_token_s=result.first_token_s + self.request_s, finish_s=result.finish_s + self.request_s)

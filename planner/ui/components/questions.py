@@ -1,0 +1,193 @@
+"""The frame of the questions' pages: which view of a group, whose case, its inputs, and the parts that every view has.
+
+A view is drawn in this order: the answer in one sentence, the chart, formula beside simulation, why, the setting to change.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from planner.analysis.case import Case
+from planner.analysis.explanation import Explanation
+from planner.cases import planned_case, textbook_case
+from planner.errors import InputError
+from planner.ui.components import answer
+from planner.ui.components.common import READABLE_PX
+from planner.ui.components.simulate_jobs import Tell, result_of
+from planner.ui.inputs import scenario_state
+from planner.ui.plans import cached_plan, catalogue_stamp
+from planner.ui.views.question_inputs import Asked, Input, read_asked, widget_key
+from planner.ui.views.questions import Beside, beside_frame
+from planner.ui.words import literal, sentence, stop
+
+T = TypeVar("T")
+_KEPT = "_question_values"
+_OWN, _TEXTBOOK = "Your scenario", "Textbook"
+_COLUMNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One question.
+
+    key : its name in links, lower case and short
+    title : the question as a planner asks it, in a few words
+    inputs : its own inputs on a case; their initial texts may depend on it
+    draw : draws it for what was asked
+    """
+
+    key: str
+    title: str
+    inputs: Callable[[Case], Sequence[Input]]
+    draw: Callable[[Case, Asked], None]
+
+
+def group_page(group: str, views: Sequence[View]) -> None:
+    """Draw a group of questions: one view at a time, on the scenario's replica or on the textbook's.
+
+    group : the group's name in links
+    """
+    answer.notices()
+    _bring_back(group, views)
+    titles = {view.title: view for view in views}
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        chosen = _segments("Question", list(titles), widget_key(group, "view"))
+        whose = _segments("Asked of", [_OWN, _TEXTBOOK], widget_key(group, "case"))
+    view = titles[chosen]
+    case = _case(textbook=whose == _TEXTBOOK)
+    if case is None:
+        _keep()
+        return
+    asked = _inputs(view, case)
+    _keep()
+    if asked.faults:
+        return
+    try:
+        view.draw(case, asked)
+    except InputError as fault:
+        with st.container(border=True, width=READABLE_PX):
+            st.markdown(f":material/error: {sentence(str(fault))}")
+
+
+def say(explanation: Explanation) -> None:
+    """Draw the answer: one sentence with its figure."""
+    with st.container(width=READABLE_PX):
+        st.markdown(f"#### {sentence(stop(explanation.answer))}")
+
+
+def simulated(view: str, case: Case, asked: Asked, work: Callable[[Tell], T], name: str = "run") -> T | None:
+    """Return simulated results; None while they are being made, after drawing progress with a cancel.
+
+    view : the view's key; name : tells several simulations of one view apart; work : gets a function to tell progress with
+    """
+    key: Hashable = ("question", view, name, case.key, catalogue_stamp(), asked.key)
+    return result_of(f"q-{view}-{name}", key, 1, work)
+
+
+def beside(rows: Sequence[Beside], alt: str) -> None:
+    """Draw figures by formula and simulated, side by side, and below them where they part; alt : for screen readers."""
+    st.markdown("**Formula beside simulation**")
+    st.dataframe(beside_frame(rows), hide_index=True, alt=alt, height="content", width=READABLE_PX)
+    with st.container(width=READABLE_PX, gap="xxsmall"):
+        for row in rows:
+            if row.note:
+                st.caption(f"**{sentence(row.figure)}** {sentence(stop(row.note))}")
+
+
+def why(formulas: Sequence[str], notes: Sequence[str] = ()) -> None:
+    """Draw the derivation: formulas with the numbers put in, and what they rest on."""
+    st.markdown("**Why**")
+    with st.container(width=READABLE_PX):
+        for formula in formulas:
+            st.code(formula, language=None, wrap_lines=True)
+        for note in notes:
+            st.caption(sentence(stop(note)))
+
+
+def setting(text: str, code: str | None = None, language: str | None = "bash") -> None:
+    """Draw what to change, with a flag, rule or file to copy where there is one."""
+    st.markdown("**What to set**")
+    with st.container(border=True, width=READABLE_PX):
+        st.markdown(sentence(stop(text)))
+        if code is not None:
+            st.code(code, language=language, wrap_lines=True)
+
+
+def _segments(label: str, options: list[str], key: str) -> str:
+    chosen = st.segmented_control(
+        label,
+        options,
+        default=options[0] if key not in st.session_state else None,
+        key=key,
+        bind="query-params",
+        required=True,
+        label_visibility="collapsed",
+    )
+    return chosen if chosen in options else options[0]
+
+
+def _case(*, textbook: bool) -> Case | None:
+    """Return the case; None when the scenario has none, after saying why."""
+    if textbook:
+        return textbook_case()
+    state = scenario_state()
+    if state.scenario is None:
+        answer.faults(state)
+        return None
+    try:
+        with st.spinner("Planning the replica to ask …", show_time=True):
+            return planned_case(cached_plan(state.scenario, catalogue_stamp()))
+    except InputError as fault:
+        answer.refused(state, fault)
+        return None
+
+
+def _inputs(view: View, case: Case) -> Asked:
+    """Draw a view's inputs, a row of them, with what is wrong under each."""
+    inputs = view.inputs(case)
+    texts = {each.name: str(st.session_state.get(widget_key(view.key, each.name)) or "") for each in inputs}
+    asked = read_asked(inputs, texts)
+    for start in range(0, len(inputs), _COLUMNS):
+        columns = st.columns(_COLUMNS, gap="medium")
+        for each, column in zip(inputs[start : start + _COLUMNS], columns, strict=False):
+            with column:
+                _widget(view, each)
+                fault = asked.faults.get(each.name)
+                if fault is not None:
+                    st.markdown(f":red[:material/error: {sentence(stop(fault.bound))} {sentence(stop(fault.remedy))}]")
+    return asked
+
+
+def _widget(view: View, each: Input) -> None:
+    key = widget_key(view.key, each.name)
+    common: dict[str, Any] = {"key": key, "bind": "query-params", "help": each.help}
+    if each.choices is None:
+        st.text_input(literal(each.label), placeholder=each.initial, **common)
+        return
+    options = list(each.choices)
+    if st.session_state.get(key) not in options:
+        st.session_state.pop(key, None)
+    first: dict[str, Any] = {}
+    if key not in st.session_state:
+        first = {"value": each.initial} if each.slider else {"index": options.index(each.initial)}
+    if each.slider:
+        st.select_slider(literal(each.label), options, **first, **common)
+    else:
+        st.selectbox(literal(each.label), options, **first, **common)
+
+
+def _bring_back(group: str, views: Sequence[View]) -> None:
+    """Give widgets that don't exist yet the values of the link, or those that they had when another page dropped them."""
+    kept: dict[str, Any] = st.session_state.get(_KEPT, {})
+    mine = tuple(widget_key(name, "") for name in (group, *(view.key for view in views)))
+    linked = {key: st.query_params[key] for key in st.query_params if key.startswith(mine)}
+    for key, value in {**linked, **{key: value for key, value in kept.items() if key.startswith(mine)}}.items():
+        if key not in st.session_state and value:
+            st.session_state[key] = value
+
+
+def _keep() -> None:
+    held = {str(key): value for key, value in st.session_state.items() if str(key).startswith("q-")}
+    st.session_state[_KEPT] = {**st.session_state.get(_KEPT, {}), **held}

@@ -1,0 +1,5 @@
+"""The Overload questions."""
+
+from planner.ui.components.questions import View
+
+VIEWS: tuple[View, ...] = ()

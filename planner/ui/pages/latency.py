@@ -1,0 +1,13 @@
+"""The Latency page of the questions."""
+
+from planner.ui.components import questions
+from planner.ui.components.questions_latency import VIEWS
+
+
+def main() -> None:
+    """Draw the view that is chosen."""
+    questions.group_page("latency", VIEWS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The inputs of a question's view: name in the link, text as people type it, and the value that it states."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.errors import InputError
+from planner.ui import reading
+
+PREFIX = "q-"
+_MAX_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a view.
+
+    name : of the value that it states, unique in the view
+    initial : text that the widget holds when nobody has changed it; it must read well
+    read : text to value; ignored where `choices` are given
+    low, high : bounds of a numeric value, both allowed
+    choices : what a select offers, by what each word means
+    slider : offer the choices as a slider, in their order
+    """
+
+    name: str
+    label: str
+    initial: str
+    read: Callable[[str, str], Any] = reading.number
+    low: float | None = None
+    high: float | None = None
+    choices: Mapping[str, Any] | None = None
+    slider: bool = False
+    help: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a view's inputs state, by name.
+
+    faults : what can't be read, by name; a view with faults isn't answered
+    """
+
+    values: Mapping[str, Any]
+    faults: Mapping[str, InputError] = field(default_factory=dict)
+
+    def number(self, name: str) -> float:
+        """Return a numeric value."""
+        return float(self.values[name])
+
+    def whole(self, name: str) -> int:
+        """Return a whole number."""
+        return int(self.values[name])
+
+    def word(self, name: str) -> str:
+        """Return a word."""
+        return str(self.values[name])
+
+    @property
+    def key(self) -> tuple[tuple[str, Any], ...]:
+        """The values as something that names them: equal when they are."""
+        return tuple(sorted(self.values.items()))
+
+
+def widget_key(view: str, name: str) -> str:
+    """Return the name of a widget, of the query parameter and of the session's value alike.
+
+    >>> widget_key("little", "rate")
+    'q-little-rate'
+    """
+    return f"{PREFIX}{view}-{name}"
+
+
+def read_asked(inputs: Sequence[Input], texts: Mapping[str, str]) -> Asked:
+    """Return what widgets state; texts : by input name, a missing or empty one is the initial.
+
+    >>> rate = Input("rate", "Requests/s", "10", low=0.1, high=1e4)
+    >>> read_asked([rate], {"rate": "2k"}).values["rate"], str(read_asked([rate], {"rate": "0"}).faults["rate"])
+    (2000.0, 'Requests/s is 0: must be at least 0.1. Raise it.')
+    """
+    values: dict[str, Any] = {}
+    faults: dict[str, InputError] = {}
+    for each in inputs:
+        text = (texts.get(each.name) or "").strip() or each.initial
+        try:
+            values[each.name] = _value(each, text)
+        except InputError as fault:
+            faults[each.name] = fault
+    return Asked(values, faults)
+
+
+def _value(each: Input, text: str) -> Any:  # noqa: ANN401 - as the input reads it
+    if each.choices is not None:
+        if text not in each.choices:
+            raise InputError(each.label, text[:_MAX_SHOWN], f"must be one of {', '.join(each.choices)}", "Choose one of these")
+        return each.choices[text]
+    value = each.read(each.label, text)
+    if isinstance(value, int | float):
+        if each.low is not None and value < each.low:
+            raise InputError(each.label, text, f"must be at least {each.low:g}", "Raise it")
+        if each.high is not None and value > each.high:
+            raise InputError(each.label, text, f"must be at most {each.high:g}", "Lower it")
+    return value
