@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -176,7 +176,7 @@ def scenario_from_json(text: str | bytes) -> Scenario:
     if len(text) > MAX_SCENARIO_BYTES:
         raise InputError("scenario", len(text), f"must be at most {MAX_SCENARIO_BYTES} bytes", "Give one scenario document")
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
@@ -188,6 +188,7 @@ def scenario_from_dict(document: object) -> Scenario:
     """Make a Scenario from a plain mapping; raises InputError as `scenario_from_json` does."""
     if not isinstance(document, dict):
         raise InputError("scenario", document, "must be an object of fields", "Start from the default scenario and change fields")
+    _refuse_truth_values(document, "")
     try:
         return Scenario.model_validate(document)
     except ValidationError as error:
@@ -196,3 +197,25 @@ def scenario_from_dict(document: object) -> Scenario:
 
 def _refuse_constant(name: str) -> float:
     raise InputError("scenario", name, "must hold finite numbers", "Replace NaN and Infinity by numbers or null")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, whose fields may be there once only: of two values neither is the one that was meant."""
+    found: dict[str, Any] = {}
+    for field, value in pairs:
+        if field in found:
+            raise InputError(field, value, "is stated twice in one object", "Keep one of the two")
+        found[field] = value
+    return found
+
+
+def _refuse_truth_values(value: object, path: str) -> None:
+    """Raise InputError for true or false: no field of a scenario is one, and a number would be made of it."""
+    if isinstance(value, bool):
+        raise InputError(path, value, "must not be true or false", "Give a number, a text or null")
+    if isinstance(value, dict):
+        for field, inner in value.items():
+            _refuse_truth_values(inner, f"{path}.{field}" if path else str(field))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            _refuse_truth_values(inner, f"{path}[{index}]")

@@ -74,6 +74,26 @@ def test_what_is_not_a_scenario_is_refused(text: str) -> None:
         scenario_from_json(text)
 
 
+@pytest.mark.parametrize("text", ['{"seed": 1, "seed": 2}', '{"fleet": {"headroom": 0.1, "headroom": 0.2}}'])
+def test_a_field_stated_twice_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="twice"):
+        scenario_from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({"seed": True}, "seed"),
+        ({"fleet": {"headroom": False}}, "fleet.headroom"),
+        ({"hardware": {"tensor_parallel": [1, True]}}, "hardware.tensor_parallel[1]"),
+    ],
+)
+def test_true_and_false_are_no_numbers(document: dict[str, object], field: str) -> None:
+    with pytest.raises(InputError, match="true or false") as caught:
+        scenario_from_dict(document)
+    assert caught.value.field == field
+
+
 def test_wrong_encoding_is_refused() -> None:
     with pytest.raises(InputError, match="must be JSON"):
         scenario_from_json(b'\xff\xfe{"seed": 1}\x00\x80')

@@ -130,6 +130,12 @@ def test_broken_files_are_refused_in_words(data: bytes, bound: str) -> None:
     assert len(str(caught.value)) < 1500
 
 
+def test_a_column_that_is_there_twice_is_refused() -> None:
+    table = b"arrived_at,num_prefill_tokens,num_decode_tokens,num_decode_tokens\n0,10,5,6\n1,10,5,6\n"
+    with pytest.raises(InputError, match="one column only"):
+        import_rows(table, "twice")
+
+
 def test_json_line_number_is_named() -> None:
     lines = b'{"prompt_tokens": 5, "output_tokens": 6}\n' * 3 + b'{"prompt_tokens": 5,\n'
     with pytest.raises(InputError) as caught:

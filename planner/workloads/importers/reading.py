@@ -234,7 +234,11 @@ def _plain_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 def _chosen(header: Sequence[str], wanted: Wanted) -> list[str]:
     if len(header) > _MAX_COLUMNS:
         raise InputError("file", len(header), f"must have at most {_MAX_COLUMNS} columns", "Keep only the needed columns")
-    return list(wanted(header))
+    chosen = list(wanted(header))
+    twice = [column for column in chosen if header.count(column) > 1]
+    if twice:
+        raise InputError("file", twice[0], "must be the name of one column only", "Rename or remove the other column")
+    return chosen
 
 
 def _bounded_rows(table: RawTable) -> RawTable:

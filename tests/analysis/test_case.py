@@ -1,0 +1,81 @@
+"""The case that questions are asked of: the plan's own replica, the textbook's, and what they serve."""
+
+import numpy as np
+import pytest
+
+from planner.analysis.case import Case
+from planner.cases import planned_case, textbook_case
+from planner.errors import InputError
+from planner.plans import plan
+from planner.plans.results import Plan
+from planner.scenario import Scenario, scenario_from_dict
+
+ONE_GPU = {"hardware": {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}}
+
+
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    return plan(scenario_from_dict(ONE_GPU))
+
+
+@pytest.fixture(scope="module")
+def case(planned: Plan) -> Case:
+    return planned_case(planned)
+
+
+def test_a_planned_case_is_the_plans_own_replica(planned: Plan, case: Case) -> None:
+    chosen = planned.chosen
+    assert chosen is not None
+    assert chosen.knobs is not None
+    assert chosen.latency is not None
+    assert case.coefficients == chosen.coefficients
+    assert case.limits.max_num_seqs == chosen.knobs.max_num_seqs
+    assert case.limits.max_num_batched_tokens == chosen.knobs.max_num_batched_tokens
+    assert case.rate_rps == chosen.latency.rate_rps
+    assert case.seed == planned.scenario.seed
+
+
+def test_its_run_is_the_one_that_the_plan_reports(planned: Plan, case: Case) -> None:
+    assert planned.chosen is not None
+    assert planned.chosen.latency is not None
+    result = case.serve(case.requests(20_000))
+    ttft_s = (result.first_token_s - result.arrival_s)[2_000:]
+    assert np.percentile(ttft_s, 99) == pytest.approx(planned.chosen.latency.ttft_p99_s, rel=0.01)
+
+
+def test_requests_at_another_rate_are_the_same_requests(case: Case) -> None:
+    slow, fast = case.requests(500, 1.0), case.requests(500, 4.0)
+    np.testing.assert_allclose(slow.arrival_s, 4.0 * fast.arrival_s)
+    np.testing.assert_array_equal(slow.prompt_tokens, fast.prompt_tokens)
+    np.testing.assert_array_equal(slow.output_tokens, fast.output_tokens)
+
+
+def test_the_price_is_that_of_all_its_gpus(planned: Plan, case: Case) -> None:
+    assert planned.chosen is not None
+    assert planned.chosen.tariff is not None
+    assert case.usd_per_hour == pytest.approx(planned.chosen.tariff.usd_per_gpu_hour)
+
+
+def test_offline_work_has_no_targets() -> None:
+    offline = plan(scenario_from_dict({**ONE_GPU, "targets": {"ttft_p99_s": None, "tpot_p99_s": None}}))
+    assert planned_case(offline).targets == ()
+
+
+def test_the_textbook_case_has_the_published_figures() -> None:
+    case = textbook_case()
+    assert case.kv_bytes_per_token == 131_072
+    assert case.kv_tokens == pytest.approx(411_525, rel=1e-4)
+    assert case.context_tokens == 625.0
+    assert case.textbook
+
+
+def test_a_scenario_whose_engines_never_start_has_no_case() -> None:
+    tight = {"hardware": {"gpu_ids": ["l4"], "tensor_parallel": [1]}, "model": {"id": "llama-3.1-70b-instruct"}}
+    with pytest.raises(InputError, match="has no engine that starts"):
+        planned_case(plan(scenario_from_dict(tight)))
+
+
+def test_cases_of_different_scenarios_have_different_keys(case: Case) -> None:
+    other = planned_case(plan(scenario_from_dict({**ONE_GPU, "seed": 2})))
+    assert other.key != case.key
+    assert case.key == scenario_from_dict(ONE_GPU).to_json() != Scenario().to_json()

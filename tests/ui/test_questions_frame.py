@@ -1,0 +1,105 @@
+"""The frame of the questions' pages: inputs from the link, complaints under their field, whose case, what a page keeps."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streamlit.testing.v1 import AppTest
+
+from planner.ui import reading
+from planner.ui.views.question_inputs import Input, read_asked, widget_key
+
+Open = Callable[..., AppTest]
+ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
+LATENCY = "planner/ui/pages/latency.py"
+RATE = Input("rate", "Requests/s", "10", low=0.1, high=1e4)
+ORDER = Input("order", "Order", "fcfs", choices={"fcfs": 1, "shortest": 2})
+
+
+def run(app: AppTest) -> AppTest:
+    app.run(timeout=120)
+    assert [error.message for error in app.exception] == []
+    return app
+
+
+def open_latency(open_app: Open, **query: str) -> AppTest:
+    app = open_app(**ONE_GPU, **query)
+    app.switch_page(LATENCY)
+    return run(app)
+
+
+def headline(app: AppTest) -> str:
+    return next(str(element.value) for element in app.markdown if str(element.value).startswith("#### "))
+
+
+def test_empty_inputs_take_their_initial_values() -> None:
+    assert read_asked([RATE, ORDER], {}).values == {"rate": 10.0, "order": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"), [("0", "at least 0.1"), ("1e9", "at most 10000"), ("NaN", "a number"), ("<b>", "a number")]
+)
+def test_a_bad_input_is_a_fault_of_its_own_field(text: str, bound: str) -> None:
+    asked = read_asked([RATE, ORDER], {"rate": text})
+    assert bound in asked.faults["rate"].bound
+    assert "order" not in asked.faults
+
+
+def test_a_choice_that_is_not_offered_is_a_fault() -> None:
+    assert "must be one of fcfs, shortest" in str(read_asked([ORDER], {"order": "lifo"}).faults["order"])
+
+
+@given(st.floats(min_value=0.1, max_value=1e4))
+def test_every_number_within_the_bounds_reads_back(value: float) -> None:
+    assert read_asked([RATE], {"rate": repr(value)}).values["rate"] == value
+
+
+@given(st.text(max_size=80))
+def test_no_text_breaks_the_reading(text: str) -> None:
+    count = Input("n", "Requests", "100", reading.whole, low=1, high=1000)
+    asked = read_asked([count], {"n": text})
+    assert ("n" in asked.values) != ("n" in asked.faults)
+
+
+def test_a_view_takes_its_inputs_from_the_link(open_app: Open) -> None:
+    slow = headline(open_latency(open_app, **{widget_key("flight", "rate"): "1"}))
+    fast = headline(open_latency(open_app, **{widget_key("flight", "rate"): "8"}))
+    assert slow != fast
+
+
+def test_the_textbook_is_asked_on_a_click(open_app: Open) -> None:
+    app = open_latency(open_app)
+    own = headline(app)
+    app.session_state[widget_key("latency", "case")] = "Textbook"
+    assert "12.49" in headline(run(app))
+    assert "12.49" not in own
+
+
+def test_a_bad_input_is_complained_of_under_its_field_and_the_page_lives(open_app: Open) -> None:
+    app = open_latency(open_app, **{widget_key("flight", "rate"): "many"})
+    assert any("Must be a number" in str(element.value) for element in app.markdown)
+    assert not any(str(element.value).startswith("#### ") for element in app.markdown)
+    app.session_state[widget_key("flight", "rate")] = "2"
+    assert headline(run(app))
+
+
+def test_inputs_come_back_with_the_page(open_app: Open) -> None:
+    app = open_latency(open_app, **{widget_key("flight", "rate"): "7"})
+    before = headline(app)
+    app.switch_page("planner/ui/pages/catalogue.py")
+    run(app)
+    app.switch_page(LATENCY)
+    assert headline(run(app)) == before
+
+
+def test_a_scenario_without_an_engine_is_said_not_broken(open_app: Open) -> None:
+    app = open_app(gpus="l4", tp="1", model="llama-3.1-70b-instruct")
+    app.switch_page(LATENCY)
+    run(app)
+    assert any("no engine that starts" in str(element.value) for element in app.markdown)
+
+
+def test_html_in_a_link_is_text(open_app: Open) -> None:
+    app = open_latency(open_app, **{widget_key("flight", "rate"): "<script>alert(1)</script>"})
+    assert not any("<script>" in str(element.value) for element in app.markdown)
