@@ -10,7 +10,7 @@ from planner.accuracy.predict import Figures, predict
 from planner.accuracy.recipes import Recipe, recipe_for, recipes
 from planner.accuracy.report import AccuracyReport, ErrorSummary, RowResult, accuracy_report, is_held_out, report_of
 from planner.accuracy.setting import NotPredictedError, Records, Setting, setting_of
-from planner.accuracy.shipped import ShippedAccuracy, shipped_accuracy
+from planner.accuracy.shipped import ShippedAccuracy, ShippedSteps, shipped_accuracy, shipped_steps
 
 __all__ = [
     "AccuracyReport",
@@ -25,6 +25,7 @@ __all__ = [
     "RowResult",
     "Setting",
     "ShippedAccuracy",
+    "ShippedSteps",
     "accuracy_report",
     "is_held_out",
     "predict",
@@ -34,4 +35,5 @@ __all__ = [
     "serve_closed_loop",
     "setting_of",
     "shipped_accuracy",
+    "shipped_steps",
 ]

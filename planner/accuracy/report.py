@@ -3,7 +3,7 @@
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.accuracy.bounds import UNIT_FACTOR, beats_data_sheet
+from planner.accuracy.compare import METRICS, PEER, TAILS, errors_of, peer_errors_of, stated
 from planner.accuracy.kv_capacity import is_kv_capacity, kv_results
 from planner.accuracy.names import engine_named, gpu_named, model_named
 from planner.accuracy.predict import Figures, predict, predict_recorded
@@ -20,31 +21,35 @@ from planner.calibration.measurement_tables import read_measurements
 from planner.calibration.measurements import Measurement, Row, Unreadable
 from planner.simulator import RequestTable
 
-METRICS = ("tpot", "ttft", "throughput")
-TAILS = ("tpot_p99", "ttft_p99")
 HELD_OUT_PARTS = 2
-
-# what a row states, in order of preference, and the predicted figure of the same kind; an unstated statistic counts as the mean
-_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
-    "tpot": (("tpot_p50_s", "tpot_p50_s"), ("tpot_mean_s", "tpot_mean_s"), ("tpot_s", "tpot_mean_s")),
-    "ttft": (("ttft_p50_s", "ttft_p50_s"), ("ttft_mean_s", "ttft_mean_s"), ("ttft_s", "ttft_mean_s")),
-    "throughput": (("output_tokens_per_s", "output_tokens_per_s"), ("requests_per_s", "requests_per_s")),
-    "tpot_p99": (("tpot_p99_s", "tpot_p99_s"),),
-    "ttft_p99": (("ttft_p99_s", "ttft_p99_s"),),
-}
-_PEER = {"tpot": "peer_tpot_s", "ttft": "peer_ttft_s"}
 
 Group = tuple[str, str, str]
 
 
-class RowResult(NamedTuple):
-    """One row: what was measured, its group, what is predicted, or the reason why not; errors : predicted ÷ measured - 1 [1]."""
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """One row: what was measured, its group, what is predicted, or the reason why not; by metric.
+
+    errors, peer_errors : predicted ÷ measured - 1 [1]
+    stated : what was measured, in SI units
+    ranges : ends of the 80 % interval ÷ the prediction [1], where they were asked for
+    """
 
     measured: Measurement | None
     group: Group | None
     reason: str | None
     errors: dict[str, float]
     peer_errors: dict[str, float]
+    stated: dict[str, float] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+class Covered(NamedTuple):
+    """How often the 80 % interval of a metric held what was measured, and half its width [%]."""
+
+    points: int
+    covered_pct: float
+    half_width_pct: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class ErrorSummary:
     mean_abs_pct: float
     p90_abs_pct: float
     bias_pct: float
+    quantiles_pct: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, errors: Sequence[float]) -> "ErrorSummary | None":
@@ -69,6 +75,7 @@ class ErrorSummary:
             float(np.abs(pct).mean()),
             float(np.percentile(np.abs(pct), 90)),
             float(np.median(pct)),
+            tuple(round(float(value), 3) for value in np.percentile(pct, (10, 25, 50, 75, 90))),
         )
 
     def document(self) -> dict[str, float]:
@@ -112,9 +119,29 @@ class AccuracyReport:
         chosen = self.results if results is None else results
         return ErrorSummary.of([result.errors[metric] for result in chosen if metric in result.errors])
 
+    def peer_errors(self, metric: str) -> list[float]:
+        """Return the errors of the other planner whose predictions the table holds [1]."""
+        return [result.peer_errors[metric] for result in self.results if metric in result.peer_errors]
+
     def peer_summary(self, metric: str) -> ErrorSummary | None:
-        """Return the errors of the other planner whose predictions the table holds."""
-        return ErrorSummary.of([result.peer_errors[metric] for result in self.results if metric in result.peer_errors])
+        """Return the distribution of the other planner's errors."""
+        return ErrorSummary.of(self.peer_errors(metric))
+
+    def metrics(self, results: Iterable[RowResult] | None = None) -> tuple[str, ...]:
+        """Return the metrics that some of the rows state and have a prediction of."""
+        chosen = self.results if results is None else results
+        known = {metric for result in chosen for metric in result.errors}
+        return tuple(metric for metric in (*METRICS, *TAILS, "kv_tokens") if metric in known)
+
+    def coverage(self, metric: str, results: Iterable[RowResult] | None = None) -> Covered | None:
+        """Return how often the 80 % intervals of a metric held what was measured; None without intervals."""
+        chosen = self.results if results is None else results
+        pairs = [(result.errors[metric], result.ranges[metric]) for result in chosen if metric in result.ranges]
+        if not pairs:
+            return None
+        held = [low <= 1.0 / (1.0 + error) <= high for error, (low, high) in pairs]
+        width = float(np.median([high - low for _, (low, high) in pairs]))
+        return Covered(len(pairs), 100.0 * float(np.mean(held)), 50.0 * width)
 
     def held_out(self) -> tuple[RowResult, ...]:
         """Return the rows of the groups set aside for testing a fit; see `is_held_out`."""
@@ -130,14 +157,14 @@ class AccuracyReport:
             "not_predicted": self.not_predicted,
             "held_out": self._part(self.held_out()),
         }
-        peer = {metric: self.peer_summary(metric) for metric in _PEER}
+        peer = {metric: self.peer_summary(metric) for metric in PEER}
         if any(peer.values()):
             document["peer"] = {metric: _figures(summary) for metric, summary in peer.items()}
         return document
 
     def _part(self, results: Sequence[RowResult]) -> dict[str, Any]:
         done = sum(result.reason is None for result in results)
-        metrics = [*METRICS, *(["kv_tokens"] if any("kv_tokens" in result.errors for result in results) else [])]
+        metrics = dict.fromkeys((*METRICS, *self.metrics(results)))
         return {
             "rows": len(results),
             "predicted_share": round(done / len(results), 4) if results else 0.0,
@@ -155,7 +182,7 @@ class AccuracyReport:
             lines.append(f"{group[0]:<24} {group[1]:<13} {group[2]:<28} {len(rows):>5} {cells}")
         if self.summary("kv_tokens"):
             lines.append(f"KV tokens: {_cell(self.summary('kv_tokens'))}")
-        peers = [f"{metric.upper()} {_cell(self.peer_summary(metric))}" for metric in _PEER if self.peer_summary(metric)]
+        peers = [f"{metric.upper()} {_cell(self.peer_summary(metric))}" for metric in PEER if self.peer_summary(metric)]
         if peers:
             lines.append(f"the other planner in the table: {', '.join(peers)}")
         lines += [f"not predicted: {reason}: {rows}" for reason, rows in self.not_predicted.items()]
@@ -188,7 +215,7 @@ def _replayed(run: RecordedRun, records: Records) -> RowResult:
         figures = predict_recorded(setting_of(row, records), requests)
     except NotPredictedError as fault:
         return RowResult(row, group, str(fault), {}, {})
-    return RowResult(row, group, None, _errors(row, figures), {})
+    return RowResult(row, group, None, errors_of(row, figures), {}, stated(row))
 
 
 def report_of(rows: Sequence[Row], records: Records = "shipped", name: str = "measurements") -> AccuracyReport:
@@ -216,12 +243,12 @@ def _result(row: Row, records: Records, known: dict[Measurement, Figures]) -> Ro
     except NotPredictedError as fault:
         return RowResult(row, group, str(fault), {}, {})
     figures = known[load]
-    errors = _errors(row, figures)
+    errors = errors_of(row, figures)
     if not errors:
         return RowResult(row, group, "no figure to compare with", {}, {})
-    if any(error < 1.0 / UNIT_FACTOR - 1.0 or error > UNIT_FACTOR for error in errors.values()):
+    if any(error < 1.0 / UNIT_FACTOR - 1.0 or error > UNIT_FACTOR for metric, error in errors.items() if metric in METRICS):
         return RowResult(row, group, "a hundred times off: wrong unit or a stalled run", {}, {})
-    return RowResult(row, group, None, errors, _peer_errors(row))
+    return RowResult(row, group, None, errors, peer_errors_of(row), stated(row))
 
 
 def _group(row: Measurement) -> Group | None:
@@ -236,27 +263,6 @@ def _load_alone(row: Measurement) -> Measurement:
     """Return the row without what it measured."""
     blank = {name: "" if name == "notes" else None for name in _MEASURED_FIELDS}
     return row.model_copy(update=blank)
-
-
-def _errors(row: Measurement, figures: Figures) -> dict[str, float]:
-    errors: dict[str, float] = {}
-    for metric, pairs in _PAIRS.items():
-        for stated, predicted in pairs:
-            value = getattr(row, stated)
-            if value is not None:
-                errors[metric] = float(getattr(figures, predicted)) / value - 1.0
-                break
-    return errors
-
-
-def _peer_errors(row: Measurement) -> dict[str, float]:
-    errors: dict[str, float] = {}
-    for metric, name in _PEER.items():
-        predicted = getattr(row, name)
-        measured = next((value for stated, _ in _PAIRS[metric] if (value := getattr(row, stated)) is not None), None)
-        if predicted is not None and measured is not None:
-            errors[metric] = predicted / measured - 1.0
-    return errors
 
 
 def _worst(rows: Iterable[RowResult]) -> float:
