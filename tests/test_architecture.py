@@ -65,3 +65,13 @@ def test_project_metadata_names_the_licence() -> None:
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert metadata["project"]["license"] == "Apache-2.0"
     assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License")
+
+
+def test_every_data_file_is_installed_with_the_package() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    patterns = settings["package-data"]["*"]
+    folders = (ROOT / "hardware_profiles", ROOT / "workloads", ROOT / "planner")
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    left_out = [path.name for path in files if path.suffix != ".py" and not any(path.match(pattern) for pattern in patterns)]
+    assert left_out == []
+    assert {folder.name + "*" for folder in folders} == set(settings["packages"]["find"]["include"])
