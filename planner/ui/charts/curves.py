@@ -12,6 +12,13 @@ HEIGHT = 300
 _DASH = [5, 4]
 _POINT_PX = 90
 _NAME_SHARE = 0.98
+Place = Literal["above right", "below right", "above left", "below left"]
+_PLACES: dict[Place, Spec] = {
+    "above right": {"align": "left", "dx": 9, "dy": -8},
+    "below right": {"align": "left", "dx": 9, "dy": 13},
+    "above left": {"align": "right", "dx": -9, "dy": -8},
+    "below left": {"align": "right", "dx": -9, "dy": 13},
+}
 
 
 class Axis(NamedTuple):
@@ -29,6 +36,8 @@ class Curve:
     colour : from planner.ui.colours; None takes the next hue
     dashed : for a formula beside a simulated curve of the same colour
     dots : draw the points alone, for measured or simulated figures on a formula's line
+    name_at : where along the points the name stands, from 0 at the first one to 1 [1]
+    name_place : on which side of that point
     """
 
     name: str
@@ -36,6 +45,8 @@ class Curve:
     colour: str | None = None
     dashed: bool = False
     dots: bool = False
+    name_at: float = _NAME_SHARE
+    name_place: Place = "above left"
 
 
 class Rule(NamedTuple):
@@ -47,12 +58,13 @@ class Rule(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point of its own, with what it says."""
+    """A point of its own, with what it says, written on one side of it."""
 
     x: float
     y: float
     label: str
     colour: str = HUES[1]
+    place: Place = "above right"
 
 
 def curves(
@@ -73,7 +85,7 @@ def curves(
         rows = [{"x": mark.x, "y": mark.y, "label": mark.label}]
         point = {"type": "point", "filled": True, "size": _POINT_PX, "color": mark.colour, "opacity": 1}
         layers.append(layer(rows, point, x=x, y=y))
-        layers.append(layer(rows, text(align="left", dx=9, dy=-8, fontWeight="bold"), x=x, y=y, text=name("label")))
+        layers.append(layer(rows, text(**_PLACES[mark.place], fontWeight="bold"), x=x, y=y, text=name("label")))
     return figure(layers, HEIGHT, title)
 
 
@@ -87,8 +99,8 @@ def _curve(curve: Curve, colour: str, encoding: Spec) -> list[Spec]:
         mark = {"type": "line", "color": colour, "strokeWidth": 2, "point": {"size": 1, "opacity": 0}, "clip": True}
         if curve.dashed:
             mark["strokeDash"] = _DASH
-    end = rows[int((len(rows) - 1) * _NAME_SHARE)]
-    label = text(align="right", dx=-6, dy=-9, color=colour, fontWeight="bold")
+    end = rows[int((len(rows) - 1) * curve.name_at)]
+    label = text(**_PLACES[curve.name_place], color=colour, fontWeight="bold")
     return [
         layer(rows, mark, **encoding),
         layer([end], label, x=encoding["x"], y=encoding["y"], text=name("series")),
