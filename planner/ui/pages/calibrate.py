@@ -1,0 +1,25 @@
+"""The Calibrate page: what the plan's step times rest on, how to measure one's own, and a fit to what was measured."""
+
+import streamlit as st
+
+from planner.ui.components import answer, calibrate
+from planner.ui.inputs import scenario_state
+from planner.ui.views.calibrate import in_use
+
+
+def main() -> None:
+    """Draw the page."""
+    answer.notices()
+    state = scenario_state()
+    plan = calibrate.planned(state)
+    if state.scenario is None:
+        return
+    used = in_use(state.scenario, plan)
+    calibrate.in_use(used)
+    calibrate.measure(used)
+    st.space("small")
+    calibrate.records(state.scenario, used.record)
+
+
+if __name__ == "__main__":
+    main()
