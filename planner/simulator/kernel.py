@@ -31,6 +31,7 @@ from planner.step_model import (
 FINISHED = 0
 OUT_OF_STEPS = 1
 STUCK = 2
+PAUSED = 3
 
 
 @hot
@@ -251,6 +252,15 @@ def _quiet_until(k: State, freed: int) -> float:
 
 
 @hot
+def _alone_until(k: State, freed: int) -> float:
+    """Return until when the loop may take steps at once: nothing to decide, nothing to log, no pause [s]."""
+    until_s = min(_quiet_until(k, freed), k.f[n.PAUSE_AT])
+    if k.g[n.LOG_STEPS] < k.g[n.LOG_MOST]:
+        until_s = min(until_s, k.f[n.LOG_FROM])
+    return until_s
+
+
+@hot
 def _decode_on(k: State, c: StepCoefficients, now_s: float, quiet_until_s: float) -> float:
     """Take steps in which every sequence decodes until something else can happen; return when the next decision is made [s].
 
@@ -304,14 +314,18 @@ def _decide(k: State, now_s: float) -> bool:
 
 @entry
 def run_kernel(k: State, c: StepCoefficients) -> int:
-    """Serve all requests; return FINISHED, or why it stopped."""
+    """Serve all requests; return FINISHED, or why it stopped. After PAUSED, another call goes on where this one stopped."""
     total = k.times.shape[1]
     asynchronous = k.g[n.ASYNC] == 1
-    in_flight = False
-    now_s = 0.0
+    in_flight = k.g[n.IN_FLIGHT] == 1
+    now_s = k.f[n.CLOCK]
     while k.g[n.DONE] < total:
         if k.g[n.STEP] + k.g[n.PREEMPTIONS] >= k.g[n.MAX_STEPS] or k.g[n.LOG_FULL] == 1:
             return OUT_OF_STEPS
+        if now_s >= k.f[n.PAUSE_AT]:
+            k.g[n.IN_FLIGHT] = int(in_flight)
+            k.f[n.CLOCK] = now_s
+            return PAUSED
         if not in_flight:
             k.g[n.DRAINED] = k.g[n.STEP]
         empty = not _decide(k, now_s)
@@ -337,9 +351,7 @@ def run_kernel(k: State, c: StepCoefficients) -> int:
                 _take_in(k, k.g[n.STEP] - 2)
             in_flight = True
             now_s = k.f[n.START]
-        quiet_until_s = _quiet_until(k, k.g[n.DONE] - done)
-        if k.g[n.LOG_STEPS] < k.g[n.LOG_MOST]:
-            quiet_until_s = min(quiet_until_s, k.f[n.LOG_FROM])
+        quiet_until_s = _alone_until(k, k.g[n.DONE] - done)
         if quiet_until_s > now_s:
             now_s = _decode_on(k, c, now_s, quiet_until_s)
     return FINISHED

@@ -111,7 +111,8 @@ BINS_USED = 61
 GAP_BIN = 62
 DRAINED = 63  # last step decided with none in flight
 LOG_MOST = 64  # steps that the log may hold; 0: none are wanted
-G_SIZE = 65
+IN_FLIGHT = 65  # where the loop pauses: 1 while a step is in flight
+G_SIZE = 66
 
 # Elements of `f`, the real numbers of the loop
 NOW = 0
@@ -133,7 +134,9 @@ DURATION = 15
 LOG_FROM = 16  # the log begins with the first step decided then or later
 LONGEST = 17
 LONGEST_AT = 18
-F_SIZE = 19
+CLOCK = 19  # where the loop pauses: time of the next decision
+PAUSE_AT = 20  # the loop pauses before the first decision then or later
+F_SIZE = 21
 
 # Why the head of the queue waits
 REASON_NONE = 0

@@ -54,7 +54,9 @@ class SimulationOptions:
     log_most_steps: int | None = None
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
+    """A run of the loop: its arrays, whom it accepted, and whether it served them all."""
+
     state: State
     intake: Intake
     finished: bool
@@ -78,7 +80,7 @@ def simulate(
     if options.stop not in ("length", "eos"):
         raise InputError("stop", options.stop, 'must be "length" or "eos"', "Choose one of the two")
     run = _run(take_in(requests, limits, options.priorities), limits, coefficients, options)
-    return _result(run, requests, limits, options)
+    return result_of_run(run, requests, limits, options)
 
 
 def warm_up(say: Callable[[str], None]) -> None:
@@ -100,7 +102,7 @@ def _check_coefficients(c: StepCoefficients) -> None:
         raise InputError("coefficients", 0.0, "must make a step take time", "Choose a calibration record")
 
 
-def _run(intake: Intake, limits: EngineLimits, coefficients: StepCoefficients, options: SimulationOptions) -> _Run:
+def _run(intake: Intake, limits: EngineLimits, coefficients: StepCoefficients, options: SimulationOptions) -> Run:
     """Run the loop; with a step log, again with more room as long as the log overflows."""
     c = StepCoefficients(*(float(value) for value in coefficients))
     log = _first_log(options)
@@ -110,7 +112,7 @@ def _run(intake: Intake, limits: EngineLimits, coefficients: StepCoefficients, o
         if status == STUCK:
             raise RuntimeError("The simulated engine has requests and nothing in flight, yet schedules nothing")
         if not state.g[n.LOG_FULL]:
-            return _Run(state, intake, finished=status != OUT_OF_STEPS)
+            return Run(state, intake, finished=status != OUT_OF_STEPS)
         log = log._replace(rows=log.rows * _LOG_GROWTH, steps=log.steps * _LOG_GROWTH)
         if log.rows > _MOST_LOG_ROWS:
             raise InputError("log_steps", log.rows, f"must stay below {_MOST_LOG_ROWS} rows", "Log a shorter run")
@@ -127,7 +129,8 @@ def _first_log(options: SimulationOptions) -> LogSize:
     return _FIRST_LOG._replace(most_steps=_ALL_STEPS if most is None else most, from_s=options.log_from_s)
 
 
-def _result(run: _Run, requests: RequestArrays, limits: EngineLimits, options: SimulationOptions) -> SimulationResult:
+def result_of_run(run: Run, requests: RequestArrays, limits: EngineLimits, options: SimulationOptions) -> SimulationResult:
+    """Return what became of each request, in the caller's order."""
     state = run.state
     order = run.intake.order
     whole = len(order) == len(requests) and bool((order == np.arange(len(order))).all())
@@ -166,7 +169,7 @@ def _result(run: _Run, requests: RequestArrays, limits: EngineLimits, options: S
     )
 
 
-def _judge(run: _Run) -> Judgement:
+def _judge(run: Run) -> Judgement:
     if not run.finished:
         return Judgement("overloaded", "the engine preempted again and again and was stopped")
     bound_s = _bound_s(run.state)

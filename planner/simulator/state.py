@@ -104,6 +104,7 @@ def _cache(queue: Queue, limits: EngineLimits, seqs: int) -> Cache:
 def _times(queue: Queue, log: LogSize) -> Floats:
     f = np.zeros(n.F_SIZE)
     f[n.LOG_FROM] = log.from_s
+    f[n.PAUSE_AT] = np.inf
     last_s = float(queue.arrival_s[-1]) if len(queue.arrival_s) else 0.0
     f[n.BIN_WIDTH] = f[n.BIN_END] = max(last_s / (SERIES_BINS // 2), _LEAST_BIN_S)
     return f
