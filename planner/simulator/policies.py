@@ -34,7 +34,9 @@ class Discipline:
     policy : a name in POLICIES
     prompt_weight, output_weight : cost of a prompt token and of an output token, in any common unit. 1 and 2 are those of the
         virtual token counter's authors (Sheng et al., OSDI 2024); the step model gives a deployment's own
+    request_weight : cost of a request whatever its length, in the same unit; alone it makes tenants take turns by requests
     tenant_weights : share that each tenant is owed, by tenant; a tenant beyond the end has 1
+    lift : a tenant that comes back from idleness starts level with the others; without it, idle time banks credit
     level_costs : cost at which a job falls to the next level of multi-level feedback, rising. Each level holds four times the
         one above, in the manner of FastServe (Wu et al., 2023), assumed
     ageing_s : a request that has waited so long goes before all that have not, first come first; None: no bound [s]
@@ -44,7 +46,9 @@ class Discipline:
     policy: str = "fcfs"
     prompt_weight: float = 1.0
     output_weight: float = 2.0
+    request_weight: float = 0.0
     tenant_weights: tuple[float, ...] = ()
+    lift: bool = True
     level_costs: tuple[float, ...] = (512.0, 2048.0, 8192.0)
     ageing_s: float | None = None
     class_limits: tuple[ClassLimit, ...] = ()
@@ -65,11 +69,12 @@ _NO_LIMIT = ClassLimit()
 class Account:
     """What one tenant has had, and the credit that was taken from it.
 
-    prompt_tokens : of requests admitted; output_tokens : that came out [token]
+    requests : admitted [request]; prompt_tokens : of them; output_tokens : that came out [token]
     lift : added to the counter when the tenant came back from idleness, in the weights' unit
     waiting : requests in the waiting queue [request]
     """
 
+    requests: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
     lift: float = 0.0
@@ -89,6 +94,7 @@ class Ledger:
         account = self.accounts[tenant]
         weights = self.discipline.tenant_weights
         cost = self.discipline.cost(account.prompt_tokens, account.output_tokens)
+        cost += self.discipline.request_weight * account.requests
         return account.lift + cost / (weights[tenant] if tenant < len(weights) else 1.0)
 
     def enter(self, tenant: int, *, back: bool) -> None:
@@ -98,7 +104,7 @@ class Ledger:
         the queue last, so that idle time banks no credit.
         """
         account = self.accounts[tenant]
-        if account.waiting == 0 and not back:
+        if self.discipline.lift and account.waiting == 0 and not back:
             others = [self.counter(other) for other, theirs in self.accounts.items() if theirs.waiting > 0]
             if others:
                 account.lift += max(0.0, min(others) - self.counter(tenant))
@@ -187,10 +193,10 @@ def check_discipline(discipline: Discipline, limits: EngineLimits) -> Policy:
     """Return the policy that is named, or raise InputError for parameters without sense on an engine of these limits."""
     if discipline.policy not in POLICIES:
         raise InputError("policy", discipline.policy, f"must be one of {', '.join(POLICIES)}", "Choose one of them")
-    for name in ("prompt_weight", "output_weight"):
+    for name in ("prompt_weight", "output_weight", "request_weight"):
         weight = getattr(discipline, name)
         if not 0.0 <= weight < float("inf"):
-            raise InputError(name, weight, "must be finite and at least 0", "Give the cost of one token")
+            raise InputError(name, weight, "must be finite and at least 0", "Give the cost of one")
     for tenant, weight in enumerate(discipline.tenant_weights):
         if not 0.0 < weight < float("inf"):
             raise InputError(f"tenant_weights[{tenant}]", weight, "must be finite and above 0", "Give the tenant's share")

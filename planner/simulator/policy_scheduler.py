@@ -316,7 +316,9 @@ class PolicyScheduler(PlainScheduler):
             job.cached_tokens = len(found) * self.limits.block_size
         if job.first_scheduled_s is None:
             job.first_scheduled_s = now_s
-            self.ledger.accounts[job.tenant].prompt_tokens += 0 if job.preloaded_tokens else job.prompt_tokens
+            account = self.ledger.accounts[job.tenant]
+            account.requests += 1
+            account.prompt_tokens += 0 if job.preloaded_tokens else job.prompt_tokens
         self.recomputed_tokens += max(min(job.lost_tokens, job.known_tokens) - computed, 0)
         job.lost_tokens = 0
         self.running.append(job)

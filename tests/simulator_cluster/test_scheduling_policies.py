@@ -158,6 +158,25 @@ def test_weights_give_a_tenant_its_share() -> None:
     assert (early & (tenant == 0)).sum() == pytest.approx(3 * (early & (tenant == 1)).sum(), abs=4)
 
 
+def test_counting_requests_lets_tenants_take_turns_whatever_a_request_costs() -> None:
+    requests = at_once([60] * 50 + [5] * 50, [20] * 50 + [2] * 50)
+    tenant = np.array([0] * 50 + [1] * 50, np.int64)
+    by_request = Discipline("virtual-token-counter", prompt_weight=0.0, output_weight=0.0, request_weight=1.0)
+    run = run_engine(EngineSpec(ONE_SLOT, ONE_SECOND, by_request), requests, Traits(tenant=tenant))
+    served = tenant[np.argsort(run.first_scheduled_s)]
+    assert abs(np.diff(served)).all()
+
+
+def test_without_the_lift_idle_time_banks_credit() -> None:
+    """Tenant 1 comes back after 500 s of idleness: without the lift it has the engine to itself until it has caught up."""
+    requests = RequestTable(np.array([0.0] * 100 + [500.0] * 60), np.full(160, 16, np.int64), np.full(160, 10, np.int64))
+    tenant = np.array([0] * 100 + [1] * 60, np.int64)
+    discipline = Discipline("virtual-token-counter", lift=False)
+    run = run_engine(EngineSpec(ONE_SLOT, ONE_SECOND, discipline), requests, Traits(tenant=tenant))
+    window = (run.finish_s > 520.0) & (run.finish_s < 900.0)
+    assert set(tenant[window].tolist()) == {1}
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_no_policy_leaves_a_slot_free_while_a_job_waits(name: str) -> None:
     rng = np.random.default_rng(11)
