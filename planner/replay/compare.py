@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from planner.replay.run import WARM_UP_SHARE, Outcome, Replay
-from planner.simulator import Estimate, over_replications, values_s
+from planner.replay.run import Outcome, Replay
+from planner.simulator import WARM_UP_SHARE, Estimate, over_replications, values_s
 from planner.simulator.metrics import METRICS, Metric
 
 Unit = Literal["s", "1", "count", "token", "request/s", "token/s"]

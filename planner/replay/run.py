@@ -13,6 +13,7 @@ from planner.replay.settings import ReplaySettings
 from planner.replay.setup import Setup, requests_for, setup_of, starts
 from planner.scenario import Targets
 from planner.simulator import (
+    WARM_UP_SHARE,
     Goodput,
     MeasureOptions,
     SimulationOptions,
@@ -29,7 +30,6 @@ from planner.simulator import (
 from planner.workloads import Requests
 
 PERCENTILES = (50.0, 90.0, 99.0)
-WARM_UP_SHARE = 0.1
 _MEASURE = MeasureOptions(warm_up_share=WARM_UP_SHARE, percentiles=PERCENTILES)
 _TARGET_PERCENTILE = 99.0
 Stage = Callable[[str, float], None]

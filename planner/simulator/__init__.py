@@ -3,6 +3,7 @@
 from planner.simulator.inputs import RequestTable
 from planner.simulator.limits import EngineLimits, Policy, Stop, check_limits
 from planner.simulator.metrics import (
+    WARM_UP_SHARE,
     Distribution,
     Estimate,
     Goodput,
@@ -12,7 +13,9 @@ from planner.simulator.metrics import (
     TargetCheck,
     check_targets,
     goodput,
+    measured_s,
     over_replications,
+    percentile_s,
     summarise,
     values_s,
 )
@@ -29,6 +32,7 @@ from planner.simulator.result import (
 from planner.simulator.run import SimulationOptions, simulate, warm_up
 
 __all__ = [
+    "WARM_UP_SHARE",
     "Averages",
     "Distribution",
     "EngineLimits",
@@ -52,7 +56,9 @@ __all__ = [
     "check_limits",
     "check_targets",
     "goodput",
+    "measured_s",
     "over_replications",
+    "percentile_s",
     "simulate",
     "summarise",
     "values_s",

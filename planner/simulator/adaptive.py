@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from planner.errors import InputError
 from planner.simulator import layout as n
-from planner.simulator.engine import check_coefficients
 from planner.simulator.inputs import RequestArrays, take_in
 from planner.simulator.kernel import OUT_OF_STEPS, PAUSED, STUCK, run_kernel
 from planner.simulator.layout import State
-from planner.simulator.limits import EngineLimits, check_limits
+from planner.simulator.limits import EngineLimits, check_coefficients, check_limits
 from planner.simulator.result import SimulationResult
 from planner.simulator.run import Run, SimulationOptions, result_of_run
 from planner.simulator.state import LogSize, build_state

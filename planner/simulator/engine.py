@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import InputError
 from planner.simulator.job import Job
+from planner.simulator.limits import check_coefficients
 from planner.simulator.steps import Scheduler, Step
 from planner.step_model import StepCoefficients, step_s
 
@@ -192,15 +192,3 @@ class Engine:
         self.totals.waiting_s += lasted_s if step.waiting else 0.0
         self.totals.computed_tokens += times * decoding
         self._stretch = _Stretch(stretch.ends_s[times:], stretch.durations_s[times:])
-
-
-def check_coefficients(c: StepCoefficients) -> StepCoefficients:
-    """Return the coefficients as floats, or raise InputError for negative ones and for those that let a step take no time."""
-    for name, value in zip(c._fields, c, strict=True):
-        if not (np.isfinite(value) and value >= 0.0):
-            raise InputError(
-                f"coefficients.{name}", value, "must be finite and at least 0", "Fit or choose another calibration record"
-            )
-    if c.layers_s + c.dense_weights_s + c.linear_s_per_token + c.host_s <= 0.0:
-        raise InputError("coefficients", 0.0, "must make a step take time", "Choose a calibration record")
-    return StepCoefficients(*(float(value) for value in c))

@@ -2,7 +2,10 @@
 
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from planner.errors import InputError
+from planner.step_model import StepCoefficients
 
 Policy = Literal["fcfs", "priority"]
 Stop = Literal["length", "eos"]
@@ -65,3 +68,15 @@ def check_limits(limits: EngineLimits) -> EngineLimits:
     if limits.policy not in ("fcfs", "priority"):
         raise InputError("engine.policy", limits.policy, "must be fcfs or priority", "Choose one of the two")
     return limits
+
+
+def check_coefficients(c: StepCoefficients) -> StepCoefficients:
+    """Return the coefficients as floats, or raise InputError for negative ones and for those that let a step take no time."""
+    for name, value in zip(c._fields, c, strict=True):
+        if not (np.isfinite(value) and value >= 0.0):
+            raise InputError(
+                f"coefficients.{name}", value, "must be finite and at least 0", "Fit or choose another calibration record"
+            )
+    if c.layers_s + c.dense_weights_s + c.linear_s_per_token + c.host_s <= 0.0:
+        raise InputError("coefficients", 0.0, "must make a step take time", "Choose a calibration record")
+    return StepCoefficients(*(float(value) for value in c))

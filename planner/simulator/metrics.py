@@ -23,6 +23,8 @@ from planner.simulator.result import GapHistogram, SimulationResult
 Floats = npt.NDArray[np.float64]
 Metric = Literal["ttft", "tpot", "e2e", "queue"]
 METRICS: tuple[Metric, ...] = ("ttft", "tpot", "e2e", "queue")
+WARM_UP_SHARE = 0.1
+"""Share of the requests, first by arrival, that are left out because they met an emptier engine than later ones [1]."""
 _CONFIDENCE = 0.95
 _FEWEST_BATCHES = 5
 
@@ -57,7 +59,7 @@ class MeasureOptions:
     batches : most batches that a confidence interval is made of
     """
 
-    warm_up_share: float = 0.1
+    warm_up_share: float = WARM_UP_SHARE
     percentiles: tuple[float, ...] = (50.0, 90.0, 95.0, 99.0)
     batches: int = 20
 
@@ -131,6 +133,17 @@ def values_s(result: SimulationResult, metric: Metric) -> Floats:
         return np.where(gaps > 0, (result.finish_s - result.first_token_s) / gaps, np.nan)
 
 
+def measured_s(result: SimulationResult, metric: Metric, warm_up_share: float = WARM_UP_SHARE) -> Floats:
+    """Return a metric of the measured requests that have one, by arrival [s]."""
+    values = values_s(result, metric)[_measured(result, warm_up_share)]
+    return values[~np.isnan(values)]
+
+
+def percentile_s(known_s: Floats, percentile: float) -> float:
+    """Return a percentile (0 to 100) of one or more values, linear between neighbours [s]."""
+    return float(_interpolated(known_s[None, :], (percentile,))[percentile][0])
+
+
 def summarise(result: SimulationResult, options: MeasureOptions | None = None) -> Summary:
     """Return the latencies and rates of a run."""
     options = options or MeasureOptions()
@@ -151,7 +164,7 @@ def summarise(result: SimulationResult, options: MeasureOptions | None = None) -
     )
 
 
-def goodput(result: SimulationResult, targets: Sequence[Target], warm_up_share: float = 0.1) -> Goodput:
+def goodput(result: SimulationResult, targets: Sequence[Target], warm_up_share: float = WARM_UP_SHARE) -> Goodput:
     """Return the requests that met all targets, each taken as a bound on every request; rejected ones met none.
 
     A request without a TPOT (one output token) meets a TPOT target.

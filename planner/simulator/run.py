@@ -14,7 +14,7 @@ from planner.simulator.inputs import Intake, RequestArrays, RequestTable, take_i
 from planner.simulator.kernel import OUT_OF_STEPS, STUCK, run_kernel
 from planner.simulator.kernel_log import GAP_BINS_PER_OCTAVE, GAP_FIRST_OCTAVE
 from planner.simulator.layout import State
-from planner.simulator.limits import EngineLimits, Stop, check_limits
+from planner.simulator.limits import EngineLimits, Stop, check_coefficients, check_limits
 from planner.simulator.result import (
     Averages,
     GapHistogram,
@@ -45,6 +45,8 @@ class SimulationOptions:
     log_steps : keep the steps' rows, for a replay or a timeline
     log_from_s : keep those decided then or later [s]
     log_most_steps : keep at most so many; None: all of a short run
+    over_time : give the series over time and the gaps between tokens; a search that asks for requests' latencies only leaves them
+        empty, which saves a third of a short run
     """
 
     stop: Stop = "length"
@@ -52,6 +54,7 @@ class SimulationOptions:
     log_steps: bool = False
     log_from_s: float = 0.0
     log_most_steps: int | None = None
+    over_time: bool = True
 
 
 class Run(NamedTuple):
@@ -63,6 +66,18 @@ class Run(NamedTuple):
 
 
 DEFAULT_OPTIONS = SimulationOptions()
+_NOTHING = np.zeros(0)
+_NO_SERIES = TimeSeries(
+    start_s=_NOTHING,
+    width_s=0.0,
+    running=np.zeros(0, np.int64),
+    waiting=np.zeros(0, np.int64),
+    kv_share=_NOTHING,
+    step_s=_NOTHING,
+    tokens_per_s=_NOTHING,
+    bound_s=np.zeros((0, n.REASONS, n.RESOURCES)),
+)
+_NO_GAPS = GapHistogram(_NOTHING, np.zeros(0, np.int64), 0.0)
 
 
 def simulate(
@@ -76,7 +91,7 @@ def simulate(
     Deterministic: the same input gives the same bytes.
     """
     check_limits(limits)
-    _check_coefficients(coefficients)
+    coefficients = check_coefficients(coefficients)
     if options.stop not in ("length", "eos"):
         raise InputError("stop", options.stop, 'must be "length" or "eos"', "Choose one of the two")
     run = _run(take_in(requests, limits, options.priorities), limits, coefficients, options)
@@ -92,23 +107,12 @@ def warm_up(say: Callable[[str], None]) -> None:
     say("The simulator is ready")
 
 
-def _check_coefficients(c: StepCoefficients) -> None:
-    for name, value in zip(c._fields, c, strict=True):
-        if not np.isfinite(value) or value < 0.0:
-            raise InputError(
-                f"coefficients.{name}", value, "must be finite and at least 0", "Fit or choose another calibration record"
-            )
-    if c.layers_s + c.dense_weights_s + c.linear_s_per_token + c.host_s <= 0.0:
-        raise InputError("coefficients", 0.0, "must make a step take time", "Choose a calibration record")
-
-
 def _run(intake: Intake, limits: EngineLimits, coefficients: StepCoefficients, options: SimulationOptions) -> Run:
     """Run the loop; with a step log, again with more room as long as the log overflows."""
-    c = StepCoefficients(*(float(value) for value in coefficients))
     log = _first_log(options)
     while True:
-        state = build_state(intake.queue, limits, options.stop, int(c.window_tokens), log)
-        status = run_kernel(state, c)
+        state = build_state(intake.queue, limits, options.stop, int(coefficients.window_tokens), log)
+        status = run_kernel(state, coefficients)
         if status == STUCK:
             raise RuntimeError("The simulated engine has requests and nothing in flight, yet schedules nothing")
         if not state.g[n.LOG_FULL]:
@@ -159,8 +163,8 @@ def result_of_run(run: Run, requests: RequestArrays, limits: EngineLimits, optio
         rejected=rejected,
         totals=totals,
         averages=_averages(state, totals),
-        series=_series(state),
-        gaps=_gaps(state),
+        series=_series(state) if options.over_time else _NO_SERIES,
+        gaps=_gaps(state) if options.over_time else _NO_GAPS,
         bound_s=_bound_s(state),
         verdict=judgement.verdict,
         verdict_reason=judgement.reason,

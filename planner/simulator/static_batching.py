@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import InputError
-from planner.simulator.engine import check_coefficients
 from planner.simulator.inputs import RequestArrays
+from planner.simulator.limits import check_coefficients
 from planner.step_model import StepCoefficients, StepShape, step_s
 
 Floats = npt.NDArray[np.float64]

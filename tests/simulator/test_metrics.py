@@ -7,14 +7,18 @@ import pytest
 
 from planner.errors import InputError
 from planner.simulator import (
+    WARM_UP_SHARE,
     EngineLimits,
     MeasureOptions,
     RequestTable,
+    SimulationOptions,
     SimulationResult,
     Target,
     check_targets,
     goodput,
+    measured_s,
     over_replications,
+    percentile_s,
     simulate,
     summarise,
     values_s,
@@ -195,3 +199,22 @@ def test_series_agree_with_totals() -> None:
     assert (series.running >= 0).all()
     assert (series.waiting >= 0).all()
     assert series.running.max() <= LIMITS.max_num_seqs
+
+
+def test_a_percentile_is_numpys_and_the_warm_up_is_left_out() -> None:
+    values = np.random.default_rng(3).exponential(1.0, 777)
+    assert percentile_s(values, 99.0) == pytest.approx(float(np.percentile(values, 99)), rel=1e-12)
+    result = run(777, 10.0, seed=2)
+    assert len(measured_s(result, "ttft")) == 777 - int(WARM_UP_SHARE * 777)
+    assert not np.isnan(measured_s(result, "tpot")).any()
+
+
+def test_a_run_without_series_has_the_same_latencies() -> None:
+    table = RequestTable(np.arange(500) / 10.0, np.full(500, 300), np.full(500, 40))
+    whole, lean = simulate(table, LIMITS, COSTS), simulate(table, LIMITS, COSTS, SimulationOptions(over_time=False))
+    assert whole.finish_s.tobytes() == lean.finish_s.tobytes()
+    assert whole.totals == lean.totals
+    assert whole.averages == lean.averages
+    assert whole.verdict == lean.verdict
+    assert len(lean.series.start_s) == 0
+    assert int(lean.gaps.tokens.sum()) == 0

@@ -8,8 +8,7 @@ from typing import Literal
 from planner.errors import InputError
 from planner.simulator.cluster.admission import Admission, admit_all
 from planner.simulator.cluster.routers import router_named
-from planner.simulator.engine import check_coefficients
-from planner.simulator.limits import EngineLimits, Stop, check_limits
+from planner.simulator.limits import EngineLimits, Stop, check_coefficients, check_limits
 from planner.simulator.policies import Discipline, check_discipline
 from planner.simulator.policy_scheduler import PolicyScheduler
 from planner.simulator.steps import Scheduler

@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.replay import Outcome, Replay, StepWindow
-from planner.replay.run import WARM_UP_SHARE
-from planner.simulator import TimeSeries, values_s
+from planner.simulator import WARM_UP_SHARE, TimeSeries, values_s
 from planner.simulator.metrics import Metric
 from planner.simulator.result import RESOURCES, WAIT_REASONS
 from planner.ui.charts.base import Row
