@@ -257,7 +257,7 @@ def _alone_until(k: State, freed: int) -> float:
     until_s = min(_quiet_until(k, freed), k.f[n.PAUSE_AT])
     if k.g[n.LOG_STEPS] < k.g[n.LOG_MOST]:
         until_s = min(until_s, k.f[n.LOG_FROM])
-    return until_s
+    return float(until_s)
 
 
 @hot
