@@ -32,6 +32,7 @@ def main() -> None:
             ],
             "Trust": [
                 _page("calibrate", "Calibrate", "straighten"),
+                _page("accuracy", "Accuracy", "target"),
                 _page("catalogue", "Catalogue", "database"),
             ],
         },

@@ -35,7 +35,14 @@ _NARROWEST = (0.8, 1.25)
 _WIDEST = (0.05, 20.0)
 _ROOM = 1.15
 _MOST_TICKS = 8
-_LEGEND: Spec = {"title": None, "orient": "top", "labelFontSize": LABEL_SIZE, "symbolStrokeWidth": 2, "labelLimit": 260}
+_LEGEND: Spec = {
+    "title": None,
+    "orient": "top",
+    "labelFontSize": LABEL_SIZE,
+    "symbolStrokeWidth": 2,
+    "columnPadding": 8,
+    "labelLimit": 260,
+}
 
 
 def intervals(rows: Sequence[Row], title: str) -> Figure:
@@ -43,8 +50,8 @@ def intervals(rows: Sequence[Row], title: str) -> Figure:
 
     rows : name, low, at (1), high [1], rests_on; as text value, interval
     """
-    low = max(min(_NARROWEST[0], *(row["low"] for row in rows)), _WIDEST[0])
-    high = min(max(_NARROWEST[1], *(row["high"] for row in rows)), _WIDEST[1])
+    low = max(min(_NARROWEST[0], *(row["low"] for row in rows)), _WIDEST[0]) / _ROOM
+    high = min(max(_NARROWEST[1], *(row["high"] for row in rows)), _WIDEST[1]) * _ROOM
     scale = {"type": "log", "domain": [low, high], "nice": False, "clamp": True}
     ticks = [tick for tick in _RATIO_TICKS if low <= tick <= high]
     x_axis = axis("Interval ÷ value (log scale)", values=ticks, format=".3~f")

@@ -50,7 +50,7 @@ def record(shown: CalibrationRecord, paths: frozenset[str] | None, key: str) -> 
     paths : only these parameters; None for all
     key : tells several records on a page apart
     """
-    left, right = st.columns(2, gap="large")
+    left, right = st.columns([4, 3], gap="large")
     with left:
         rows, title = words.interval_rows(shown, paths)
         if rows:
