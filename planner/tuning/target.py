@@ -9,7 +9,7 @@ from planner.calibration.records import CalibrationRecord, record_for
 from planner.deployment import Deployment, Parallelism
 from planner.engines import ENGINE_VERSIONS, EngineName, engine_defaults
 from planner.errors import InputError
-from planner.hardware import load_gpu
+from planner.hardware import GpuProfile, load_gpu
 from planner.memory import MemoryBudget, memory_budget
 from planner.models import QUANTIZATIONS, load_model
 from planner.step_coefficients import compute_dtype_on
@@ -44,9 +44,13 @@ class Target(BaseModel):
         """The engine's release."""
         return self.engine_version or ENGINE_VERSIONS[self.engine][-1]
 
+    def gpu(self) -> GpuProfile:
+        """Return the accelerator; InputError for an unknown id."""
+        return load_gpu(self.gpu_id)
+
     def deployment(self) -> Deployment:
         """Return what was measured; InputError for an unknown id, or a layout that the model doesn't allow."""
-        gpu, known = load_gpu(self.gpu_id), ENGINE_VERSIONS[self.engine]
+        gpu, known = self.gpu(), ENGINE_VERSIONS[self.engine]
         quantization = QUANTIZATIONS.get(self.quantization)
         if quantization is None:
             raise InputError("quantization", self.quantization, f"must be one of {', '.join(QUANTIZATIONS)}", "Choose one of these")

@@ -122,10 +122,16 @@ class BenchmarkRun(BaseModel):
 
     @property
     def saturated(self) -> bool:
-        """Whether fewer requests were served than a rate offered: 0.95 of it or less, drain included."""
+        """Whether fewer requests were served than offered: 0.95 of the rate or less, when the last outputs may take their time.
+
+        Recorded times of sending say what was offered; the rate does where there are none.
+        """
         if self.rate_rps is None or self.requests_per_s is None:
             return False
-        return self.requests_per_s < SATURATED_SHARE * self.rate_rps
+        sent_s = self.detail.sent_s if self.detail is not None else None
+        offering_s = sent_s[-1] - sent_s[0] if sent_s else self.requests / self.rate_rps
+        drain_s = _DRAIN * self.output_tokens * (self.tpot.mean_s or 0.0)
+        return self.requests / self.requests_per_s > offering_s / SATURATED_SHARE + drain_s
 
     def spread(self, metric: Metric) -> Spread:
         """Return one latency's statistics."""
@@ -134,3 +140,4 @@ class BenchmarkRun(BaseModel):
 
 
 SATURATED_SHARE = 0.95
+_DRAIN = 2.0
