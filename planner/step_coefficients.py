@@ -222,7 +222,8 @@ def rates_of(deployment: Deployment, record: CalibrationRecord) -> StepRates:
     sixteen = sixteen_bit_of(gpu)
     head_bits = quantization.bits_of("head")
     weights = weight_class(quantization.weight_bits)
-    kv_rate = memory_rate(gpu, record, "bf16")
+    kv_share = record.kv_read_efficiency
+    kv_rate = kv_share.value * _bandwidth(gpu, record) if kv_share else memory_rate(gpu, record, "bf16")
     cost = all_reduce_cost(record, deployment.parallelism.tp)
     hop = all_reduce_cost(record, 2 if deployment.parallelism.pp > 1 else 1)
     attention = record.attention_efficiency

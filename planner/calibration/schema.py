@@ -197,6 +197,9 @@ class CalibrationRecord(BaseModel):
     attention_efficiency: Parameter | None = Field(
         default=None, description="share of the 16-bit peak that prefill attention reaches"
     )
+    kv_read_efficiency: Parameter | None = Field(
+        default=None, description="share of memory bandwidth at which attention reads keys and values; none: that of 16-bit weights"
+    )
     layer_s: Parameter = Field(description="constant of one layer: launches, norms, synchronisation [s]")
     expert_layer_s: Parameter | None = Field(default=None, description="constant that routing adds to one layer with experts [s]")
     all_reduce: dict[int, AllReduce] = Field(default={}, max_length=12, description="by tensor-parallel size")
@@ -319,6 +322,7 @@ class CalibrationRecord(BaseModel):
 EFFICIENCIES = ("memory_efficiency", "compute_efficiency", "expert_compute_efficiency")
 SCALARS = (
     "attention_efficiency",
+    "kv_read_efficiency",
     "layer_s",
     "expert_layer_s",
     "mix_factor",
@@ -333,6 +337,7 @@ _BOUNDS = {
     "compute_efficiency": EFFICIENCY_RANGE,
     "expert_compute_efficiency": EFFICIENCY_RANGE,
     "attention_efficiency": EFFICIENCY_RANGE,
+    "kv_read_efficiency": EFFICIENCY_RANGE,
     "layer_s": SECONDS_RANGE,
     "expert_layer_s": SECONDS_RANGE,
     "mix_factor": MIX_RANGE,

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from planner.calibration.collected import read_collected
 from planner.calibration.fit.collected import FitRows, rows_for_fit
+from planner.calibration.fit.parameters import kv_read_prior
+from planner.calibration.fit.request_time import request_parameter
 from planner.calibration.fit.solve import FitOptions, FitResult, fit_record
 from planner.calibration.fit.table import MAX_BYTES, all_reduce_rows_from_csv, groups_from_csv
 from planner.calibration.priors import completed, prior_record, widened
-from planner.calibration.records import CalibrationRecord, host_for, load_record, save_record
+from planner.calibration.records import CalibrationRecord, host_for, load_host, load_record, save_record
 from planner.errors import InputError
 from planner.hardware import GpuProfile, load_gpu
 
@@ -61,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--all-reduce", type=Path, help="CSV or CSV.gz of all-reduce times")
     parser.add_argument("--source", default="fit to measured step times", help="the measurements, in words")
     parser.add_argument("--fit-mix", action="store_true", help="also fit what decode rows cost beside prefill chunks")
+    kv_reads = "let decode attention have a share of memory bandwidth of its own, as on CPUs"
+    parser.add_argument("--separate-kv-reads", action="store_true", help=kv_reads)
+    parser.add_argument("--host", help="id of the host terms to start from; the engine's own")
     parser.add_argument("--like", help="id of the record of a sibling GPU: start from its figures, with intervals twice as wide")
     parser.add_argument("--leave-out", nargs="*", default=[], help="models whose rows are not used")
     parser.add_argument("--eager", action="store_true", help="the engine ran without CUDA graphs")
@@ -74,7 +79,13 @@ def _fit(options: argparse.Namespace) -> FitResult:
     gpu = load_gpu(options.gpu)
     prior = start_record(options.gpu, options.engine, options.version, options.like)
     prior = prior.model_copy(update={"cuda_graphs": not options.eager})
+    if options.separate_kv_reads:
+        prior = prior.model_copy(update={"kv_read_efficiency": kv_read_prior()})
+    if options.host is not None:
+        prior = prior.with_host(load_host(options.host))
     rows = _rows(options.table, gpu, prior)
+    if rows.request_time is not None:
+        prior = prior.with_parameters({"host.request_s": request_parameter(rows.request_time, options.source, options.day)})
     groups = tuple(group for group in rows.groups if group.deployment.model.id not in options.leave_out)
     messages = all_reduce_rows_from_csv(_bytes(options.all_reduce), gpu.id) if options.all_reduce else rows.all_reduces
     fixed = rows.fixed | (frozenset() if options.fit_mix else FitOptions().fixed)

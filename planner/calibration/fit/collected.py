@@ -26,6 +26,7 @@ from planner.calibration.collected_rows import (
     Ttft,
 )
 from planner.calibration.fit.groups import AllReduceRows, FloatArray, StepGroup
+from planner.calibration.fit.request_time import RequestTime, request_time_of
 from planner.calibration.fit.table import window_pairs
 from planner.deployment import Deployment, Parallelism
 from planner.engines import ENGINE_VERSIONS, EngineConfig, engine_defaults
@@ -51,6 +52,7 @@ class Batch(NamedTuple):
     prefill: tuple[tuple[float, float, float, float], ...]
     seconds: float
     row: int
+    burst: str = ""  # rows of one burst share the machine's state
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,13 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitRows:
-    """What a file gives to fit_record: steps, all-reduces, parameters that it says nothing about, and what was left out."""
+    """What a file gives to a fit: steps, all-reduces, parameters that it says nothing about, what was left out, time outside."""
 
     groups: tuple[StepGroup, ...]
     all_reduces: tuple[AllReduceRows, ...]
     fixed: frozenset[str]
     left_out: tuple[LeftOut, ...]
+    request_time: RequestTime | None = None
 
 
 def rows_for_fit(collected: Collected, gpu: GpuProfile, version: str) -> FitRows:
@@ -96,7 +99,7 @@ def rows_for_fit(collected: Collected, gpu: GpuProfile, version: str) -> FitRows
         steps = steps_of_operators(collected, gpu, version)
         return FitRows(steps.groups, (), OPERATORS_SAY_NOTHING, steps.left_out)
     steps = steps_of_engine(collected, gpu)
-    return FitRows(steps.groups, (), frozenset(), steps.left_out)
+    return FitRows(steps.groups, (), frozenset(), steps.left_out, request_time_of(collected))
 
 
 def kv_tokens(engine: Engine) -> int:
@@ -275,12 +278,13 @@ def _unusable(step: Step, throttled: set[str | None]) -> str | None:
 def _batch(step: Step, line: int) -> Batch:
     decode = tuple((float(run.sequences), float(run.cached)) for run in step.decode)
     prefill = tuple((float(run.sequences), float(run.tokens), float(run.cached), float(run.ends)) for run in step.prefill)
-    return Batch(decode, prefill, step.step_s, line)
+    return Batch(decode, prefill, step.step_s, line, step.point)
 
 
 def _group(label: str, batches: list[Batch], deployment: Deployment, measured: str) -> StepGroup:
     decodes = np.array([bool(batch.decode) for batch in batches])
     prefills = np.array([bool(batch.prefill) for batch in batches])
+    places = {name: number for number, name in enumerate(dict.fromkeys(batch.burst for batch in batches))}
     return StepGroup(
         label=label,
         deployment=deployment,
@@ -289,6 +293,7 @@ def _group(label: str, batches: list[Batch], deployment: Deployment, measured: s
         phase=np.where(decodes & prefills, "mixed", np.where(decodes, "decode", "prefill")),
         rows=np.array([batch.row for batch in batches], dtype=np.int64),
         measured="gpu" if measured == "gpu" else "step",
+        bursts=np.array([places[batch.burst] for batch in batches], dtype=np.int64) if len(places) > 1 else None,
     )
 
 

@@ -1,6 +1,6 @@
 """Measured rows that a fit works on, their prediction, and the refusal of rows that no machine can have produced."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ class StepGroup:
     phase : "decode", "prefill" or "mixed" of each row
     rows : the rows' numbers in their file, for messages
     measured : "gpu" when the times are of the GPU's work alone, "step" when they run from one step to the next
+    bursts : the burst that each row belongs to, from 0; rows of one share the machine's state. None: rows stand alone
     """
 
     label: str
@@ -38,6 +39,15 @@ class StepGroup:
     phase: npt.NDArray[np.str_]
     rows: npt.NDArray[np.int64]
     measured: Measured = "gpu"
+    bursts: npt.NDArray[np.int64] | None = None
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "StepGroup":
+        """Return the group with some of its rows; chosen : a flag for each row."""
+        rows = len(self.seconds)
+        shape = StepShape(*(np.broadcast_to(np.asarray(values, dtype=np.float64), rows)[chosen] for values in self.shape))
+        bursts = None if self.bursts is None else self.bursts[chosen]
+        taken = {name: getattr(self, name)[chosen] for name in ("seconds", "phase", "rows")}
+        return replace(self, shape=shape, bursts=bursts, **taken)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -65,6 +65,8 @@ def _paths_of(group: StepGroup, record: CalibrationRecord) -> list[str]:
         paths += [f"expert_compute_efficiency.{dtype}", "expert_layer_s", "expert_spread"]
     if record.attention_efficiency is not None and "prefill" in group.phase:
         paths.append("attention_efficiency")
+    if record.kv_read_efficiency is not None and "decode" in group.phase:
+        paths.append("kv_read_efficiency")
     if "mixed" in group.phase:
         paths.append("mix_factor")
     if group.measured == "step":
@@ -78,6 +80,13 @@ def _free(path: str, prior: Parameter) -> FreeParameter:
     widest = max(math.log(value / max(prior.low, _SMALLEST)), math.log(max(prior.high, _SMALLEST) / value))
     sd = min(max(widest / Z80, _NARROWEST_SD), _WIDEST_SD)
     return FreeParameter(path, math.log(value), sd, math.log(max(lowest, _SMALLEST)), math.log(highest))
+
+
+def kv_read_prior() -> Parameter:
+    """Return what to expect of decode attention that doesn't stream as the weights do, before a fit: little."""
+    ref = "decode attention on a CPU is bound by its kernel, far below the memory's rate: a wide guess"
+    source = Source(kind="assumed", ref=ref, confidence="low")
+    return Parameter(value=0.3, low=0.05, high=0.95, informed_by="assumed", source=source)
 
 
 def fitted_parameter(free: FreeParameter, log_value: float, log_sd: float, source: str, day: dt.date) -> Parameter:

@@ -16,7 +16,10 @@ from planner.errors import InputError
 
 HELD_OUT = "each model and tensor-parallel size left out in turn and predicted from the others"
 ONE_GROUP = "nothing: all rows are of one model at one tensor-parallel size; measure a second to tell weights from constants"
+ONE_GROUP_THIRDS = "each third of the bursts left out in turn; one model on one device can't tell weights from constants"
 _MAX_EVALUATIONS = 200
+_KV_READ, _WEIGHTS = "kv_read_efficiency", "memory_efficiency.bf16"
+_FOLDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ def _solve(
     low = np.array([free.low for free in parameters])
     high = np.array([free.high for free in parameters])
     sds = np.array([free.prior_sd for free in parameters])
+    names = [free.path for free in parameters]
 
     def at(log_values: FloatArray) -> CalibrationRecord:
         values = {free.path: math.exp(value) for free, value in zip(parameters, log_values, strict=True)}
@@ -149,13 +153,26 @@ def _solve(
         record = at(log_values)
         rows = [_row_residuals(group, record, options) for group in groups]
         messages = [_message_residuals(row, record, options) for row in all_reduces if row.tensor_parallel in record.all_reduce]
-        return np.concatenate([*rows, *messages, (log_values - start) / sds])
+        return np.concatenate([*rows, *messages, _from_prior(names, log_values - start) / sds])
 
     inside = np.clip(start, low + 1e-9, high - 1e-9)
     solution = least_squares(residuals, inside, bounds=(low, high), loss="soft_l1", max_nfev=_MAX_EVALUATIONS)
     slopes = np.asarray(solution.jac, dtype=np.float64)
     covariance = np.asarray(np.linalg.pinv(slopes.T @ slopes, hermitian=True), dtype=np.float64)
     return _Solution(parameters, solution.x, covariance, float(solution.cost), at(solution.x))
+
+
+def _from_prior(names: list[str], moved: FloatArray) -> FloatArray:
+    """Return how far each logarithm lies from where its prior puts it; moved : its distance from the prior's own value.
+
+    Attention reads the cache about as fast as weights stream: its share is held to theirs, wherever that goes. Held to a fixed value,
+    steps of one model at one size would let the two drift apart and pay with the constants.
+    """
+    if _KV_READ not in names or _WEIGHTS not in names:
+        return moved
+    distances = moved.copy()
+    distances[names.index(_KV_READ)] -= moved[names.index(_WEIGHTS)]
+    return distances
 
 
 def _row_residuals(group: StepGroup, record: CalibrationRecord, options: FitOptions) -> FloatArray:
@@ -178,8 +195,11 @@ def _covariance(solutions: list[_Solution]) -> LogCovariance:
 def _held_out(
     prior: CalibrationRecord, groups: tuple[StepGroup, ...], all_reduces: tuple[AllReduceRows, ...], options: FitOptions
 ) -> dict[str, FloatArray]:
-    """Return, by label, predicted / measured - 1 of each group from a fit without it; empty when there is only one group."""
+    """Return, by label, predicted / measured - 1 of each group from a fit without it; a lone group goes by thirds of its bursts."""
     labels = dict.fromkeys(group.label for group in groups)
+    if len(groups) == 1:
+        errors_by_third = _held_out_thirds(prior, groups[0], all_reduces, options)
+        return {} if errors_by_third is None else {groups[0].label: errors_by_third}
     if len(labels) < 2:
         return {}
     errors: dict[str, FloatArray] = {}
@@ -187,6 +207,20 @@ def _held_out(
         seen = tuple(group for group in groups if group.label != label)
         record = _solve(prior, seen, all_reduces, options).record
         errors[label] = np.concatenate([relative_errors(group, record) for group in groups if group.label == label])
+    return errors
+
+
+def _held_out_thirds(
+    prior: CalibrationRecord, group: StepGroup, all_reduces: tuple[AllReduceRows, ...], options: FitOptions
+) -> FloatArray | None:
+    """Return predicted / measured - 1 of each row from a fit without its third of the bursts; None with too few bursts."""
+    if group.bursts is None or len(np.unique(group.bursts)) < 2 * _FOLDS:
+        return None
+    errors = np.empty(len(group.seconds))
+    for fold in range(_FOLDS):
+        tested = group.bursts % _FOLDS == fold
+        record = _solve(prior, (group.only(~tested),), all_reduces, options).record
+        errors[tested] = relative_errors(group.only(tested), record)
     return errors
 
 
@@ -203,8 +237,14 @@ def _evidence(record: CalibrationRecord, groups: tuple[StepGroup, ...], held_out
         groups=tuple(_group_error(group, error, held_out.get(group.label)) for group, error in zip(groups, errors, strict=True)),
         residual_log_sd=float(f"{every.std():.3g}"),
         seen=_seen(groups),
-        held_out=HELD_OUT if held_out else ONE_GROUP,
+        held_out=_held_out_text(groups, held_out),
     )
+
+
+def _held_out_text(groups: tuple[StepGroup, ...], held_out: dict[str, FloatArray]) -> str:
+    if not held_out:
+        return ONE_GROUP
+    return ONE_GROUP_THIRDS if len(groups) == 1 else HELD_OUT
 
 
 def _group_error(group: StepGroup, errors: FloatArray, held_out: FloatArray | None) -> GroupError:
