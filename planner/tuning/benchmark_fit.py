@@ -14,10 +14,11 @@ from planner.errors import InputError
 from planner.step_coefficients import compute_dtype_on, sixteen_bit_of, weight_class
 from planner.tuning.benchmark_report import fitted_record, held_out_places, held_out_text, points_of, values_at, with_evidence
 from planner.tuning.least_squares import Model, Solution, solve
-from planner.tuning.observations import Observed, observed, refuse_foreign
-from planner.tuning.options import TuneOptions, loosened_all
+from planner.tuning.observations import Observed, observed, refuse_foreign, with_model_error
+from planner.tuning.options import TuneOptions, doubt_of, loosened_all
 from planner.tuning.results import CalibrationFit, FitPoint, Tell, errors_of, fitted_values, silent
 from planner.tuning.served import Bench, Floats, predicted
+from planner.tuning.starts import starts_of
 from planner.tuning.warnings import warnings_of
 
 MOST_RUNS = 40
@@ -47,6 +48,12 @@ class _Task:
         parts = [np.log(guess / item.measured) / item.errors for guess, item in zip(guesses, self.items, strict=True)]
         return np.concatenate(parts)
 
+    def with_model_error(self, log_values: Floats) -> "_Task":
+        """Return the task with the errors that follow from the step model's own at some parameters."""
+        record = self.record_at(log_values)
+        items = tuple(with_model_error(item, self.bench, record) for item in self.items)
+        return _Task(self.bench, self.prior, self.parameters, items)
+
     def without(self, place: int) -> "_Task":
         """Return the task with one run left out."""
         items = tuple(item for i, item in enumerate(self.items) if i != place)
@@ -74,13 +81,16 @@ def fit_benchmarks(
         raise InputError("benchmark", f"{len(runs)} runs", f"must be 1 to {MOST_RUNS}", "Give the runs of one server")
     tell("Serving the benchmark's requests with what was known before", 0.0)
     items = tuple(observed(run, bench) for run in runs)
-    parameters = loosened_all(prior, serving_paths(bench.deployment, prior), given.fixed)
+    before = [predicted(item.loads, item.wanted, bench, prior) for item in items]
+    misfit = refuse_foreign(items, before, bench)
+    paths = tuple(path for path in serving_paths(bench.deployment, prior) if path not in given.fixed)
+    parameters = loosened_all(prior, paths, doubt_of(misfit))
     task = _Task(bench, prior, parameters, items)
-    before = task.guesses(prior)
-    refuse_foreign(items, before, bench)
     places = held_out_places(len(items)) if given.hold_out else ()
     progress = _Progress(tell, given.most_iterations * (len(parameters) + 2), 1.0 / (1.0 + 0.3 * len(places)))
-    solution = solve(parameters, progress.telling(task.residuals), most_iterations=given.most_iterations)
+    first = _best(task, before, progress, given)
+    task = task.with_model_error(first.log_values)
+    solution = solve(parameters, progress.telling(task.residuals), first.log_values, given.most_iterations)
     unseen = _unseen(task, solution, places, progress)
     fitted = fitted_record(prior, parameters, solution, given)
     points = points_of(items, before, task.guesses(fitted), unseen)
@@ -90,6 +100,14 @@ def fit_benchmarks(
     tell("Done", 1.0)
     warnings = warnings_of(items, points, values)
     return CalibrationFit(record, prior, values, points, errors_of(points), text, warnings, progress.done)
+
+
+def _best(task: _Task, before: Sequence[Floats], progress: "_Progress", options: TuneOptions) -> Solution:
+    """Return the solution of least cost from one start, or from several where the prior is far off."""
+    model = progress.telling(task.residuals)
+    starts = starts_of(task.parameters, task.items, before)
+    found = [solve(task.parameters, model, start, options.most_iterations, with_covariance=False) for start in starts]
+    return min(found, key=lambda solution: solution.cost)
 
 
 def _unseen(task: _Task, solution: Solution, places: Sequence[int], progress: "_Progress") -> dict[int, Floats]:
@@ -154,5 +172,5 @@ def serving_paths(deployment: Deployment, record: CalibrationRecord) -> tuple[st
     size = deployment.parallelism.tp
     if size in record.all_reduce:
         paths += [f"all_reduce.{size}.alpha_s", f"all_reduce.{size}.beta_bytes_per_s"]
-    paths += ["host.host_s", "host.host_s_per_sequence", "host.exposed_host_s_per_sequence", "host.request_s"]
+    paths += ["smoothness", "host.host_s", "host.host_s_per_sequence", "host.exposed_host_s_per_sequence", "host.request_s"]
     return tuple(dict.fromkeys(paths))

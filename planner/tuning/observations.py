@@ -1,16 +1,17 @@
 """Which figures of a run a fit compares, and how far each may lie off by chance or by what no model holds."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.calibration.importers import BenchmarkRun
 from planner.calibration.importers.run import Metric as Latency
+from planner.calibration.records import CalibrationRecord
 from planner.errors import InputError
 from planner.step_coefficients import coefficients, peak_rates, work_of
 from planner.step_model import StepShape, gpu_s
-from planner.tuning.served import Bench, Floats, RunLoad, Statistic, in_flight, loads_of
+from planner.tuning.served import Bench, Floats, RunLoad, Statistic, in_flight, loads_of, predicted
 
 BASE_ERROR: dict[Statistic, float] = {
     Statistic("tpot", "mean"): 0.03,
@@ -31,6 +32,9 @@ Means of decode steps repeat within about 3 % from one run of a server to the ne
 
 _SPREAD = {"mean": 0.6, "p50": 0.8, "p99": 4.0, "": 0.3}
 """Standard error of a statistic is about this over the root of the number of requests [1], for latencies that vary by 60 %."""
+
+MODEL_ERROR = 0.03
+"""What a fitted step model is off by on steps that it hasn't seen [1]: the shipped records' own held-out error."""
 
 _BOUND_SLACK = 0.9
 _WRONG_FACTOR = 30.0
@@ -78,6 +82,17 @@ def observed(run: BenchmarkRun, bench: Bench) -> Observed:
     return Observed(run, loads_of(run, bench.replicas), tuple(values), np.array(list(values.values())), np.array(errors))
 
 
+def with_model_error(item: Observed, bench: Bench, record: CalibrationRecord) -> Observed:
+    """Return a run whose figures may also lie off by what a step model that errs by 3 % makes of them.
+
+    Near saturation a wait is many times more sensitive than a step: there a first token says little of any parameter, and without
+    this it would outweigh everything else.
+    """
+    now = predicted(item.loads, item.wanted, bench, record)
+    slower = predicted(item.loads, item.wanted, bench, record, 1.0 + MODEL_ERROR)
+    return replace(item, errors=np.hypot(item.errors, np.abs(np.log(slower / now))))
+
+
 def _stated(run: BenchmarkRun, metric: Latency) -> dict[Statistic, float]:
     spread = run.spread(metric)
     names = {"mean": spread.mean_s, "p50": spread.p50_s, "p99": spread.p99_s if spread.weight == "request" else None}
@@ -109,11 +124,15 @@ def refuse_impossible(run: BenchmarkRun, bench: Bench) -> None:
         raise InputError(f"{run.label}: tpot", tpot_s, bound, remedy)
 
 
-def refuse_foreign(items: tuple[Observed, ...], before: list[Floats], bench: Bench) -> None:
-    """Raise InputError when the runs lie so far from any prediction that GPU, model or unit must be wrong."""
-    ratios = np.concatenate([item.measured / guess for item, guess in zip(items, before, strict=True)])
-    ratio = float(np.median(ratios))
+def refuse_foreign(items: tuple[Observed, ...], before: list[Floats], bench: Bench) -> float:
+    """Return how far the runs lie from a prior's predictions: the median of |ln(measured / predicted)| [1].
+
+    Raises InputError when they lie so far from any prediction that GPU, model or unit must be wrong.
+    """
+    logs = np.concatenate([np.log(item.measured / guess) for item, guess in zip(items, before, strict=True)])
+    ratio = float(np.exp(np.median(logs)))
     if not 1.0 / _WRONG_FACTOR < ratio < _WRONG_FACTOR:
         named = ", ".join(item.run.label for item in items[:_NAMED])
         bound = f"lie {ratio:.3g} times from what {bench.deployment.gpu.name} should need"
         raise InputError("benchmark", named, bound, "Name the GPU, model and layout that were measured, and check the times' unit")
+    return float(np.median(np.abs(logs)))

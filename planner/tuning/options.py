@@ -8,7 +8,7 @@ from planner.calibration.fit.parameters import Z80, FreeParameter
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import bounds_of
 
-LOOSEST_SD = 1.5
+LOOSEST_SD = 2.0
 _SMALLEST = 1e-9
 _FLOORS = (
     ("host.request_s", 0.7),
@@ -44,17 +44,34 @@ class TuneOptions:
     fixed: frozenset[str] = frozenset({"mix_factor", "expert_spread", "smoothness"})
 
 
-def loosened(path: str, prior: Parameter) -> FreeParameter:
-    """Return a parameter as a fit to served requests holds it: to the prior's interval, or its floor where that is wider."""
+def loosened(path: str, prior: Parameter, doubt: float = 1.0) -> FreeParameter:
+    """Return a parameter as a fit to served requests holds it: to the prior's interval, or its floor where that is wider.
+
+    doubt : by what the prior is held more loosely still [1]
+    """
     lowest, highest = bounds_of(path)
     value = max(prior.value, _SMALLEST)
     widest = max(math.log(value / max(prior.low, _SMALLEST)), math.log(max(prior.high, _SMALLEST) / value))
     floor = next(sd for beginning, sd in _FLOORS if path.startswith(beginning))
-    sd = min(max(widest / Z80, floor), LOOSEST_SD)
+    sd = min(doubt * max(widest / Z80, floor), LOOSEST_SD)
     return FreeParameter(path, math.log(value), sd, math.log(max(lowest, _SMALLEST)), math.log(highest))
 
 
-def loosened_all(record: CalibrationRecord, paths: tuple[str, ...], fixed: frozenset[str]) -> tuple[FreeParameter, ...]:
+def loosened_all(record: CalibrationRecord, paths: tuple[str, ...], doubt: float = 1.0) -> tuple[FreeParameter, ...]:
     """Return the parameters at some paths as a fit to served requests holds them; those that the record lacks are passed over."""
     known = dict(record.parameters())
-    return tuple(loosened(path, known[path]) for path in paths if path in known and path not in fixed)
+    return tuple(loosened(path, known[path], doubt) for path in paths if path in known)
+
+
+def doubt_of(misfit: float) -> float:
+    """Return by what a prior is to be held more loosely that misses the data by a median of `misfit` in logarithms [1].
+
+    A prior that is off by a quarter is within its own intervals; one that is off by far more speaks of another kind of machine.
+
+    >>> doubt_of(0.1), doubt_of(1.0)
+    (1.0, 4.0)
+    """
+    return max(1.0, misfit / _USUAL_MISFIT)
+
+
+_USUAL_MISFIT = 0.25

@@ -15,6 +15,7 @@ from planner.errors import InputError
 from planner.memory import MemoryBudget
 from planner.simulator import EngineLimits, RequestTable, simulate
 from planner.step_coefficients import coefficients_for
+from planner.step_model import StepCoefficients
 from planner.tuning.results import Metric
 
 Floats = npt.NDArray[np.float64]
@@ -24,6 +25,7 @@ MOST_REQUESTS = 5_000
 DRAWN_REQUESTS = 3_000
 MOST_DRAWS = 6
 _CAP_BINDS = 0.9
+_STEADY_WAIT = 1.4
 
 
 class Statistic(NamedTuple):
@@ -69,13 +71,22 @@ class _Times:
 
 
 def in_flight(run: BenchmarkRun) -> int | None:
-    """Return the clients of a run that is a closed loop, or an open one whose cap was reached nearly all the time; else None."""
+    """Return the clients of a run that is a closed loop in effect; None for an open one.
+
+    An open loop is closed in effect when the tool's own cap was reached nearly all the time; or when more was offered than served
+    and first tokens still came after much the same wait: without a cap on connections that wait grows as long as the run lasts, so
+    that its 99th percentile is twice its median.
+    """
     if run.arrivals == "closed":
         return run.concurrency
     e2e_s = run.e2e.mean_s
-    if run.concurrency is None or e2e_s is None or run.requests_per_s is None:
+    if run.arrivals == "burst" or e2e_s is None or run.requests_per_s is None:
         return None
-    return run.concurrency if run.requests_per_s * e2e_s >= _CAP_BINDS * run.concurrency else None
+    mean = run.requests_per_s * e2e_s
+    if run.concurrency is not None and mean >= _CAP_BINDS * run.concurrency:
+        return run.concurrency
+    steady = run.ttft.p50_s is not None and run.ttft.p99_s is not None and run.ttft.p99_s < _STEADY_WAIT * run.ttft.p50_s
+    return max(1, round(mean)) if run.saturated and steady else None
 
 
 def loads_of(run: BenchmarkRun, replicas: int = 1) -> tuple[RunLoad, ...]:
@@ -128,19 +139,31 @@ def _arrivals(run: BenchmarkRun, count: int, replicas: int, rng: np.random.Gener
     return np.asarray(arrival * (count / rate_rps) / arrival[-1], dtype=np.float64)
 
 
-def predicted(loads: tuple[RunLoad, ...], wanted: tuple[Statistic, ...], bench: Bench, record: CalibrationRecord) -> Floats:
+def predicted(
+    loads: tuple[RunLoad, ...], wanted: tuple[Statistic, ...], bench: Bench, record: CalibrationRecord, slower: float = 1.0
+) -> Floats:
     """Return what a record predicts for some figures of a run [s] or [token/s], averaged over its draws.
+
+    slower : factor on the time of every step [1], to see how a figure depends on the engine's speed
 
     Raises InputError when a request is larger than the KV cache.
     """
-    served = [_serve(load, bench, record) for load in loads]
+    coefficients = slowed(coefficients_for(bench.deployment, record), slower)
+    before_s = record.host.request_s.value
+    served = [_serve(load, bench, coefficients, before_s) for load in loads]
     return np.asarray(np.mean([[_figure(times, item, bench.replicas) for item in wanted] for times in served], axis=0))
 
 
-def _serve(load: RunLoad, bench: Bench, record: CalibrationRecord) -> _Times:
-    coefficients = coefficients_for(bench.deployment, record)
+def slowed(c: StepCoefficients, factor: float) -> StepCoefficients:
+    """Return coefficients with every time multiplied by a factor [1]."""
+    if factor == 1.0:
+        return c
+    times = {name: value * factor for name, value in c._asdict().items() if name.endswith("_s") or "_s_per_" in name}
+    return c._replace(**times)
+
+
+def _serve(load: RunLoad, bench: Bench, coefficients: StepCoefficients, before_s: float) -> _Times:
     limits = _limits(load, bench)
-    before_s = record.host.request_s.value
     if load.clients is None:
         run = simulate(RequestTable(load.arrival_s, load.prompt_tokens, load.output_tokens), limits, coefficients)
         if not run.finished or bool(run.rejected.any()):
