@@ -74,9 +74,9 @@ WEAK = [
 ]
 
 
-def test_all_fifty_three_load_and_are_named_as_their_files() -> None:
+def test_all_fifty_four_load_and_are_named_as_their_files() -> None:
     assert [gpu.id for gpu in list_gpus()] == GPU_IDS
-    assert len(GPU_IDS) == 53
+    assert len(GPU_IDS) == 54
 
 
 @pytest.mark.parametrize("row", DATASHEETS, ids=lambda row: str(row[0]))

@@ -96,7 +96,7 @@ def test_the_users_file_wins_by_id(user_profiles: Path) -> None:
     shipped = (PROFILES_DIR / "t4.toml").read_text()
     (user_profiles / "t4.toml").write_text(shipped.replace("tdp_w = 70", "tdp_w = 60"))
     assert load_gpu("t4").tdp_w == 60
-    assert len(list_gpus()) == 53
+    assert len(list_gpus()) == 54
 
 
 def test_a_users_file_may_extend_the_shipped_one_of_its_own_id(user_profiles: Path) -> None:
@@ -155,7 +155,7 @@ def test_one_bad_file_hides_no_other(user_profiles: Path) -> None:
     (user_profiles / "broken.toml").write_text("id = ")
     (user_profiles / "Not An Id.toml").write_text(NEW_GPU)
     survey = survey_gpus()
-    assert len(survey.profiles) == 53
+    assert len(survey.profiles) == 54
     assert sorted(error.field for error in survey.errors) == ["Not An Id.toml", "broken.toml"]
     assert load_gpu("t4").id == "t4"
     with pytest.raises(InputError):
@@ -170,7 +170,7 @@ def test_an_id_other_than_the_files_name_is_refused(user_profiles: Path) -> None
 
 def test_a_missing_home_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANNER_HOME", str(tmp_path / "nowhere"))
-    assert len(list_gpus()) == 53
+    assert len(list_gpus()) == 54
 
 
 @pytest.mark.parametrize("data", ["é".encode("latin-1"), b"\xff\xfe\x00", b"\x80"])

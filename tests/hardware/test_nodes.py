@@ -69,8 +69,8 @@ def test_host_figures_carry_their_source() -> None:
     assert load_node("azure-nd96isr-h100-v5").host.memory_bytes is None  # type: ignore[union-attr]
 
 
-def test_every_accelerator_comes_in_some_node() -> None:
-    assert [gpu.id for gpu in list_gpus() if not nodes_for(gpu.id)] == []
+def test_every_accelerator_comes_in_some_node_but_the_recorded_cpu() -> None:
+    assert [gpu.id for gpu in list_gpus() if not nodes_for(gpu.id)] == ["cpu-recorded"]
 
 
 def test_every_priced_instance_is_a_node_with_the_same_gpus() -> None:

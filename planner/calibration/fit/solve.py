@@ -165,7 +165,7 @@ def _solve(
 def _from_prior(names: list[str], moved: FloatArray) -> FloatArray:
     """Return how far each logarithm lies from where its prior puts it; moved : its distance from the prior's own value.
 
-    Attention reads the cache about as fast as weights stream: its share is held to theirs, wherever that goes. Held to a fixed value,
+    Attention reads the cache about as fast as weights stream: its share is held to theirs, wherever it goes. Held to a fixed value,
     steps of one model at one size would let the two drift apart and pay with the constants.
     """
     if _KV_READ not in names or _WEIGHTS not in names:

@@ -1,0 +1,181 @@
+"""Predicts the phases of a recorded engine from arrivals and lengths, and says how far that is from what its clients measured.
+
+    python -m planner.accuracy.engine_run RUN.json.gz --config config.json --gpu cpu-recorded --record cpu-recorded/vllm-0.32.0
+
+The record is one that was fitted on the recording's grid alone, by id or as a file. For each phase the report gives mean TTFT, TPOT
+and E2E, and the step model's bias on the batches that the engine really ran: a machine whose speed drifted between the grid and the
+phase shows there. The last columns are the errors with step times scaled to the phase's own speed: what the schedule leaves.
+"""
+
+import argparse
+import datetime as dt
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.calibration.engine_run import EngineRun, RunStep, Sent, config_from_json, engine_row, read_engine_run, ready_at_s, sent
+from planner.calibration.fit.collected import Batch, deployment_of, shape_of
+from planner.calibration.reading import read_bounded
+from planner.calibration.records import CalibrationRecord, load_record, record_from_json
+from planner.deployment import Deployment
+from planner.errors import InputError
+from planner.hardware import load_gpu
+from planner.simulator import EngineLimits, RequestTable, simulate, values_s
+from planner.step_coefficients import coefficients_for, work_of
+from planner.step_model import StepCoefficients, StepShape, step_s
+
+METRICS: tuple[Literal["ttft"], Literal["tpot"], Literal["e2e"]] = ("ttft", "tpot", "e2e")
+
+
+class Means(NamedTuple):
+    """Mean TTFT, TPOT and E2E of the requests of a phase [s]."""
+
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+
+    def errors(self, measured: "Means") -> "Means":
+        """Return predicted ÷ measured - 1 of each [1]."""
+        return Means(*(mine / theirs - 1.0 for mine, theirs in zip(self, measured, strict=True)))
+
+
+class PhaseResult(NamedTuple):
+    """A phase as it was measured and predicted.
+
+    step_ratio : time that the step model predicts for the batches that really ran ÷ their measured time [1]
+    at_own_speed : predicted with step times divided by step_ratio
+    """
+
+    phase: str
+    requests: int
+    measured: Means
+    predicted: Means
+    step_ratio: float
+    at_own_speed: Means
+
+
+def predict_phases(run: EngineRun, deployment: Deployment, record: CalibrationRecord) -> tuple[PhaseResult, ...]:
+    """Predict the phases of a recording that aren't its grid.
+
+    deployment : model, device and engine as recorded; record : what the device reaches
+    """
+    coefficients = coefficients_for(deployment, record)
+    return tuple(_phase(run, phase, deployment, coefficients, record.host.request_s.value) for phase in run.tested)
+
+
+def served(requests: Sent, deployment: Deployment, coefficients: StepCoefficients, request_s: float) -> Means:
+    """Return the mean times of requests as the simulator serves them; request_s : spent outside the engine [s]."""
+    config = deployment.engine
+    longest = config.max_model_len or int((requests.prompt_tokens + requests.output_tokens).max())
+    limits = EngineLimits(
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        block_size=config.block_size,
+        num_blocks=config.max_num_seqs * -(-longest // config.block_size),
+        max_model_len=config.max_model_len,
+        async_scheduling=config.async_scheduling,
+        scheduler_reserve_full_isl=config.scheduler_reserve_full_isl,
+    )
+    result = simulate(RequestTable(requests.arrival_s, requests.prompt_tokens, requests.output_tokens), limits, coefficients)
+    ttft, tpot, e2e = (float(np.nanmean(values_s(result, metric))) for metric in METRICS)
+    return Means(ttft + request_s, tpot, e2e + request_s)
+
+
+def measured_means(requests: Sent) -> Means:
+    """Return the mean times that the clients measured; a single token has no TPOT."""
+    several = requests.output_tokens > 1
+    decode_s = (requests.e2e_s - requests.ttft_s)[several] / (requests.output_tokens[several] - 1)
+    return Means(float(requests.ttft_s.mean()), float(decode_s.mean()), float(requests.e2e_s.mean()))
+
+
+def batches_of(run: EngineRun, phase: str, window_tokens: float) -> tuple[StepShape, npt.NDArray[np.float64]]:
+    """Return the batches of a phase as they really ran, and how long each step took until the next decision [s].
+
+    window_tokens : sliding window of the model's windowed layers [token]; 0 without one
+    """
+    steps = [step for step in run.steps if step.phase == phase]
+    budget = run.engine.max_num_batched_tokens
+    seconds = np.array([ready_s - step.scheduled_at_s for step, ready_s in zip(steps, ready_at_s(steps), strict=True)])
+    return shape_of([_batch(step, budget) for step in steps], window_tokens), seconds
+
+
+def _batch(step: RunStep, budget: int) -> Batch:
+    """A single new token on cached ones is a decode row; a chunk ends its prompt unless it is the last of a batch that is full."""
+    rows = list(zip(step.tokens, step.context, strict=True))
+    cut = len(rows) - 1 if sum(step.tokens) >= budget else len(rows)
+    decode = tuple((1.0, float(cached)) for new, cached in rows if new == 1 and cached > 0)
+    prefill = tuple(
+        (1.0, float(new), float(cached), float(place < cut)) for place, (new, cached) in enumerate(rows) if new > 1 or cached == 0
+    )
+    return Batch(decode, prefill, step.processed_at_s - step.scheduled_at_s, 0)
+
+
+def _phase(run: EngineRun, phase: str, deployment: Deployment, c: StepCoefficients, request_s: float) -> PhaseResult:
+    requests = sent(run, phase)
+    shape, seconds = batches_of(run, phase, work_of(deployment).window_tokens)
+    ratio = float(np.sum(step_s(shape, c)) / seconds.sum()) if len(seconds) else 1.0
+    own = c._replace(**{name: value / ratio for name, value in c._asdict().items() if name.endswith("_s") or "_s_per_" in name})
+    predicted, at_own = (served(requests, deployment, coefficients, request_s) for coefficients in (c, own))
+    return PhaseResult(phase, len(requests.arrival_s), measured_means(requests), predicted, ratio, at_own)
+
+
+def report(results: Sequence[PhaseResult]) -> str:
+    """Return the results as a table."""
+    lines = [
+        f"{'phase':14} {'requests':>8}  "
+        + "  ".join(f"{f'mean {metric.upper()} [s]':>26}" for metric in METRICS)
+        + "  step ratio  at own speed"
+    ]
+    for result in results:
+        errors, own = result.predicted.errors(result.measured), result.at_own_speed.errors(result.measured)
+        cells = [
+            f"{theirs:8.4f} {mine:8.4f} {error:+8.1%}"
+            for theirs, mine, error in zip(result.measured, result.predicted, errors, strict=True)
+        ]
+        last = " ".join(f"{error:+.1%}" for error in own)
+        lines.append(f"{result.phase:14} {result.requests:8d}  " + "  ".join(cells) + f"  {result.step_ratio:10.3f}  {last}")
+    return "\n".join(lines)
+
+
+def document(results: Sequence[PhaseResult]) -> list[dict[str, object]]:
+    """Return the results as plain values."""
+    return [
+        {
+            "phase": result.phase, "requests": result.requests, "measured": result.measured._asdict(),
+            "predicted": result.predicted._asdict(), "errors": result.predicted.errors(result.measured)._asdict(),
+            "step_ratio": result.step_ratio, "errors_at_own_speed": result.at_own_speed.errors(result.measured)._asdict(),
+        }
+        for result in results
+    ]  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Predict the phases of a recording and print the errors; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.engine_run", description=main.__doc__)
+    parser.add_argument("run", type=Path, help="recording, JSON or JSON.gz")
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the model that ran, with torch_dtype")
+    parser.add_argument("--gpu", required=True, help="id of the device, such as cpu-recorded")
+    parser.add_argument("--record", required=True, help="id of a calibration record, or its file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    try:
+        run = read_engine_run(options.run.read_bytes(), options.run.name)
+        path = Path(options.record)
+        record = record_from_json(read_bounded(path), path.name) if path.is_file() else load_record(options.record)
+        engine = engine_row(run, config_from_json(options.config), "recorded", dt.datetime.now(dt.UTC))
+        results = predict_phases(run, deployment_of(engine, load_gpu(options.gpu), run.engine.vllm.split()[0]), record)
+    except (InputError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    text = json.dumps(document(results), indent=1) if options.json else report(results)
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
