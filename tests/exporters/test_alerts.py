@@ -1,0 +1,88 @@
+"""The alert rules: loadable, about metrics that the engine has, with thresholds out of the plan."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.errors import InputError
+from planner.exporters.alerts import Alert, alerts_for, prometheus_rules
+from planner.plans import plan
+from planner.plans.results import Plan
+from planner.scenario import scenario_from_dict
+
+ONE_GPU: dict[str, Any] = {"hardware": {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}}
+# Names in the text of /metrics of vLLM 0.32.0.
+METRICS = {
+    "time_to_first_token_seconds_bucket",
+    "request_time_per_output_token_seconds_bucket",
+    "num_requests_waiting",
+    "num_requests_running",
+    "request_success_total",
+    "kv_cache_usage_perc",
+    "num_preemptions_total",
+    "request_prompt_tokens_sum",
+    "request_prompt_tokens_count",
+    "request_generation_tokens_sum",
+    "request_generation_tokens_count",
+}
+
+
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    return plan(scenario_from_dict(ONE_GPU))
+
+
+def named(alerts: tuple[Alert, ...], name: str) -> Alert:
+    return next(alert for alert in alerts if alert.name == name)
+
+
+def test_the_file_is_a_rule_group_that_prometheus_reads(planned: Plan) -> None:
+    groups = yaml.safe_load(prometheus_rules(planned))["groups"]
+    assert [group["name"] for group in groups] == ["headroom"]
+    for rule in groups[0]["rules"]:
+        assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+m", rule["for"])
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+        assert rule["annotations"]["summary"].endswith(".")
+    assert len({rule["alert"] for rule in groups[0]["rules"]}) == len(groups[0]["rules"]) == len(alerts_for(planned))
+
+
+def test_only_metrics_of_the_engine_are_named(planned: Plan) -> None:
+    used = set(re.findall(r"vllm:(\w+)", prometheus_rules(planned)))
+    assert used == METRICS
+
+
+def test_thresholds_are_the_plans_own(planned: Plan) -> None:
+    chosen = planned.chosen
+    assert chosen is not None
+    assert chosen.replicas is not None
+    assert chosen.capacity_rps is not None
+    alerts = alerts_for(planned)
+    assert named(alerts, "HeadroomTTFTTarget").expression.endswith("> 1")
+    assert named(alerts, "HeadroomTPOTTarget").expression.endswith("> 0.03")
+    assert named(alerts, "HeadroomQueue").expression.endswith(f"> {round(chosen.capacity_rps)}")
+    assert f"< {chosen.replicas.needed} or" in named(alerts, "HeadroomReplicas").expression
+    assert named(alerts, "HeadroomLoad").expression.endswith(f"> {chosen.replicas.next_replica_at_rps:.4g}")
+    assert chosen.replicas.next_replica_at_rps > planned.load.peak_rps
+
+
+def test_a_target_between_buckets_says_so_and_one_on_a_bucket_does_not(planned: Plan) -> None:
+    alerts = alerts_for(planned)
+    assert "between 0.025 and 0.05 s" in named(alerts, "HeadroomTPOTTarget").summary
+    assert "interpolates" not in named(alerts, "HeadroomTTFTTarget").summary
+
+
+def test_offline_work_is_watched_without_latencies() -> None:
+    offline = plan(scenario_from_dict({**ONE_GPU, "targets": {"ttft_p99_s": None, "tpot_p99_s": None}}))
+    names = {alert.name for alert in alerts_for(offline)}
+    assert "HeadroomReplicas" in names
+    assert not names & {"HeadroomTTFTTarget", "HeadroomTPOTTarget", "HeadroomQueue"}
+
+
+def test_a_plan_without_an_answer_has_nothing_to_watch(planned: Plan) -> None:
+    with pytest.raises(InputError, match="no fleet to watch"):
+        alerts_for(replace(planned, chosen=None))
