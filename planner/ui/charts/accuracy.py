@@ -8,7 +8,15 @@ from planner.ui.colours import ACCENT, FAINT, GREY, HUES, INK
 ROW_PX = 26
 FRAME_PX = 96
 SCATTER_HEIGHT = 360
-ENGINE_COLOURS = {"vllm": ACCENT, "sglang": HUES[2], "tensorrt-llm": HUES[4]}
+SERIES_COLOURS = {
+    "vLLM": ACCENT,
+    "SGLang": HUES[2],
+    "TensorRT-LLM": HUES[4],
+    "TPOT": ACCENT,
+    "TTFT": HUES[4],
+    "ITL": HUES[5],
+    "E2E": HUES[2],
+}
 _ROOM = 1.2
 _TIPS = {"median": "Median error", "bias": "Bias", "middle": "80 % of the errors", "points": "Points"}
 _X_TITLE = "Predicted ÷ measured − 1 (%)"
@@ -89,7 +97,7 @@ def _names() -> Spec:
 def predicted_rows(rows: Sequence[Row], title: str, unit: str) -> Figure:
     """Return predicted over measured rows with the line of equality.
 
-    rows : measured, after, series (an engine); as text label, batch, measured_text, after_text, error
+    rows : measured, after, series (of SERIES_COLOURS); as text label, batch, measured_text, after_text, error
     unit : of both axes
     """
     both = [row[column] for row in rows for column in ("measured", "after")]
@@ -98,12 +106,12 @@ def predicted_rows(rows: Sequence[Row], title: str, unit: str) -> Figure:
     ticks = {"values": [tick for tick in log_ticks([low, high]) if str(f"{tick:e}")[0] == "1"] or log_ticks([low, high])}
     x = number("measured", scale=scale, axis=axis(f"Measured ({unit}, log scale)", **ticks))
     y = number("after", scale=scale, axis=axis(f"Predicted ({unit}, log scale)", **ticks))
-    engines = [engine for engine in ENGINE_COLOURS if any(row["series"] == engine for row in rows)]
-    colours = {"domain": engines, "range": [ENGINE_COLOURS[engine] for engine in engines]}
+    found = [series for series in SERIES_COLOURS if any(row["series"] == series for row in rows)]
+    colours = {"domain": found, "range": [SERIES_COLOURS[series] for series in found]}
     legend = {"title": None, "orient": "top", "labelFontSize": LABEL_SIZE, "symbolType": "circle", "columnPadding": 8}
     titles = {
         "label": "Model",
-        "series": "Engine",
+        "series": "What",
         "batch": "Run",
         "measured_text": "Measured",
         "after_text": "Predicted",

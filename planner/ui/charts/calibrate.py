@@ -35,6 +35,7 @@ _NARROWEST = (0.8, 1.25)
 _WIDEST = (0.05, 20.0)
 _ROOM = 1.15
 _MOST_TICKS = 8
+_FAR_OUT = 10.0
 _LEGEND: Spec = {
     "title": None,
     "orient": "top",
@@ -133,8 +134,7 @@ def predicted_measured(rows: Sequence[Row], title: str, unit: str) -> Figure:
     rows : measured, before, after, series (of COLOURS); as text label, series, measured_text, before_text, after_text, error, batch
     unit : such as "ms", of both axes
     """
-    both = [row[column] for row in rows for column in ("measured", "after")]
-    low, high = min(both) / _ROOM, max(both) * _ROOM
+    low, high = _reach(rows)
     scale = {"type": "log", "domain": [low, high], "nice": False, "clamp": True}
     ticks = _ticks(low, high)
     x = number("measured", scale=scale, axis=axis(f"Measured ({unit}, log scale)", values=ticks))
@@ -177,6 +177,14 @@ def predicted_measured(rows: Sequence[Row], title: str, unit: str) -> Figure:
     return figure(layers, SCATTER_HEIGHT, title)
 
 
+def _reach(rows: Sequence[Row]) -> tuple[float, float]:
+    """Return the ends of both axes: all that was measured and predicted now, and what was before unless it lies far out."""
+    both = [row[column] for row in rows for column in ("measured", "after")]
+    least, most = min(both) / _FAR_OUT, max(both) * _FAR_OUT
+    before = [min(max(row["before"], least), most) for row in rows]
+    return min(*both, *before) / _ROOM, max(*both, *before) * _ROOM
+
+
 def _y(field: str, scale: Spec, y_axis: Spec) -> Spec:
     return number(field, scale=scale, axis=y_axis)
 
@@ -202,7 +210,9 @@ def residuals(rows: Sequence[Row], title: str, column: str, quantity: str) -> Fi
     """
     scale, note = scale_for(row[column] for row in rows)
     reach = max(10.0, max(abs(row["error_pct"]) for row in rows) * 1.1)
-    x = number(column, scale=scale, axis=axis(f"{quantity}{note}"))
+    values = [row[column] for row in rows]
+    ticks = {"values": _ticks(min(values), max(values))} if note else {}
+    x = number(column, scale=scale, axis=axis(f"{quantity}{note}", **ticks))
     y = number("error_pct", scale={"domain": [-reach, reach], "nice": False}, axis=axis("Predicted ÷ measured − 1 (%)"))
     titles = {"label": "Of", "series": "What", "batch": "Batch", "measured_text": "Measured", "error": "Error"}
     layers = [

@@ -1,8 +1,6 @@
 """The Calibrate page: what the plan's step times rest on, how to measure one's own, and a fit to what was measured."""
 
-import streamlit as st
-
-from planner.ui.components import answer, calibrate
+from planner.ui.components import answer, calibrate, calibrate_fit
 from planner.ui.inputs import scenario_state
 from planner.ui.views.calibrate import in_use
 
@@ -17,7 +15,7 @@ def main() -> None:
     used = in_use(state.scenario, plan)
     calibrate.in_use(used)
     calibrate.measure(used)
-    st.space("small")
+    calibrate_fit.fit(state.scenario, used.place)
     calibrate.records(state.scenario, used.record)
 
 

@@ -110,7 +110,7 @@ def _shown_row(row: ShownRow, metric: Metric, names: Mapping[str, str], *, timed
     tokens = f"{figure(row.prompt_tokens)} in / {figure(row.output_tokens)} out"
     return {
         "label": f"{names.get(row.model, row.model)} {row.quantization}".strip(),
-        "series": row.engine,
+        "series": ENGINES.get(row.engine, row.engine),
         "batch": f"{names.get(row.gpu, row.gpu)} × {row.tp}, {row.version}, {row.load}, {tokens}",
         "measured": measured / unit,
         "after": predicted / unit,

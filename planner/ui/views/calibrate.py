@@ -4,12 +4,15 @@ from typing import Any, NamedTuple
 
 from planner.calibration.catalogue import FOLDER, record_paths
 from planner.calibration.records import CalibrationRecord, record_for
-from planner.hardware import list_gpus, load_gpu
+from planner.hardware import load_gpu
 from planner.paths import user_home
 from planner.plans.results import Candidate, Plan
 from planner.scenario import Scenario
 from planner.step_coefficients import compute_dtype_on, weight_class
 from planner.ui.views.calibrate_collect import Place, place_of
+
+GPU_ID = "h100-80g-sxm"
+"""Stands in where neither the plan nor the scenario names a GPU: most published measurements are of it."""
 
 _TABLES = frozenset({"memory_efficiency", "compute_efficiency", "expert_compute_efficiency", "all_reduce"})
 
@@ -33,7 +36,7 @@ def in_use(scenario: Scenario, plan: Plan | None) -> InUse:
         if candidate is not None and candidate.record is not None and candidate.deployment is not None:
             place = place_of(scenario, candidate.gpu_id, candidate.tensor_parallel)
             return InUse(candidate.record, place, _used(candidate))
-    gpu = load_gpu(next(iter(scenario.hardware.gpu_ids), list_gpus()[0].id))
+    gpu = load_gpu(next(iter(scenario.hardware.gpu_ids), GPU_ID))
     sizes = scenario.hardware.tensor_parallel or (1,)
     record = record_for(gpu, scenario.engine.engine, scenario.engine.version)
     return InUse(record, place_of(scenario, gpu.id, sizes[0]), None)

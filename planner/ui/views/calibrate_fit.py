@@ -1,5 +1,6 @@
 """A fit in words and rows: what it reached, its points, its errors, its parameters."""
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -7,13 +8,13 @@ import pandas as pd
 
 from planner.tuning import CalibrationFit, ErrorPair, FitPoint, FittedValue
 from planner.ui.charts.base import Row
-from planner.ui.views.calibrate_record import RESTS_ON, name_of, write_value
+from planner.ui.views.calibrate_record import RESTS_ON, lower, name_of, write_value
 from planner.ui.words import DASH, figure, percent, plural, seconds, span, stop
 from planner.units import MS
 
 MOST_POINTS = 600
 Input = Literal["sequences", "context_tokens"]
-_METRICS = {"step": "step", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "throughput": "throughput"}
+_METRICS = {"step": "step time", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "throughput": "throughput"}
 _NEAR = 0.5
 
 
@@ -39,12 +40,25 @@ def _pct(value: float) -> str:
 
 def notes(fit: CalibrationFit) -> tuple[str, ...]:
     """Return what was held out, and every warning, in sentences."""
-    return (stop(f"Left out of the fit to test it: {fit.held_out}"), *(stop(warning) for warning in fit.warnings))
+    warnings = tuple(stop(_in_words(warning, fit)) for warning in fit.warnings)
+    return (stop(f"Left out of the fit to test it: {fit.held_out}"), *warnings)
+
+
+def _in_words(text: str, fit: CalibrationFit) -> str:
+    """Return text with the paths of parameters replaced by what they are."""
+    paths = sorted((path for path, _ in fit.record.parameters()), key=len, reverse=True)
+    pattern = re.compile("|".join(re.escape(path) for path in paths))
+    return pattern.sub(lambda match: lower(name_of(match[0])), text)
 
 
 def series_of(point: FitPoint) -> str:
     """Return what a point's colour says: its phase, or a latency's name."""
     return point.phase or _METRICS[point.metric]
+
+
+def statistic_of(point: FitPoint) -> str:
+    """Return which figure a point is, such as "p99 TTFT"."""
+    return f"{point.statistic} {_METRICS[point.metric]}".strip()
 
 
 def point_rows(fit: CalibrationFit, *, throughput: bool = False) -> tuple[list[Row], str]:

@@ -35,6 +35,7 @@ _TABLES = {
 _ALL_REDUCE = {"alpha_s": "All-reduce latency, {} GPUs", "beta_bytes_per_s": "All-reduce bandwidth, {} GPUs"}
 _NAMES = {
     "attention_efficiency": "Compute reached, prefill attention",
+    "kv_read_efficiency": "Memory bandwidth reached, KV reads",
     "layer_s": "Constant time of a layer",
     "expert_layer_s": "Constant time of routing",
     "mix_factor": "KV reads beside prefill, times dearer",
@@ -46,7 +47,7 @@ _NAMES = {
     "host.exposed_host_s_per_sequence": "Exposed host time of a sequence",
     "host.request_s": "Time of a request outside the engine",
 }
-_SHARES = (*EFFICIENCIES, "attention_efficiency", "activation_bandwidth_fraction")
+_SHARES = (*EFFICIENCIES, "attention_efficiency", "kv_read_efficiency", "activation_bandwidth_fraction")
 
 
 def name_of(path: str) -> str:
@@ -61,7 +62,7 @@ def name_of(path: str) -> str:
     if table == "all_reduce":
         size, _, part = rest.partition(".")
         return _ALL_REDUCE[part].format(size)
-    return _NAMES[path]
+    return _NAMES.get(path, path.replace("_", " "))
 
 
 def write_value(path: str, value: float) -> str:
@@ -152,13 +153,13 @@ def interval_rows(record: CalibrationRecord, paths: frozenset[str] | None = None
     informed = (
         f"{measured} of {plural(len(rows), 'figure')} rest on measurements" if measured else "No figure rests on measurements"
     )
-    return rows, f"{informed}; the widest interval: {_lower(widest['name'])}"
+    return rows, f"{informed}; the widest interval: {lower(widest['name'])}"
 
 
-def _lower(text: str) -> str:
+def lower(text: str) -> str:
     """Return a name inside a sentence; an abbreviation keeps its capitals.
 
-    >>> _lower("Host time"), _lower("KV reads")
+    >>> lower("Host time"), lower("KV reads")
     ('host time', 'KV reads')
     """
     return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
