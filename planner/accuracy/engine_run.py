@@ -3,15 +3,16 @@
     python -m planner.accuracy.engine_run RUN.json.gz --config config.json --gpu cpu-recorded --record cpu-recorded/vllm-0.32.0
 
 The record is one that was fitted on the recording's grid alone, by id or as a file. For each phase the report gives mean TTFT, TPOT
-and E2E, and the step model's bias on the batches that the engine really ran: a machine whose speed drifted between the grid and the
-phase shows there. The last columns are the errors with step times scaled to the phase's own speed: what the schedule leaves.
+and E2E, and the step model's bias on the batches that really ran: a machine whose speed drifted between grid and phase shows there.
+The last columns are the errors when steps follow that drift, five seconds at a time: what scheduling, arrivals and the time outside
+the engine leave.
 """
 
 import argparse
 import datetime as dt
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence as Many
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -26,8 +27,15 @@ from planner.deployment import Deployment
 from planner.errors import InputError
 from planner.hardware import load_gpu
 from planner.simulator import EngineLimits, RequestTable, simulate, values_s
+from planner.simulator.plain_loop import Sequence
+from planner.simulator.plain_run import run_plain, step_time_of
 from planner.step_coefficients import coefficients_for, work_of
 from planner.step_model import StepCoefficients, StepShape, step_s
+
+Floats = npt.NDArray[np.float64]
+
+WINDOW_S = 5.0
+"""Span over which the machine's speed is taken [s]: some hundred steps, and shorter than its drift."""
 
 METRICS: tuple[Literal["ttft"], Literal["tpot"], Literal["e2e"]] = ("ttft", "tpot", "e2e")
 
@@ -48,7 +56,7 @@ class PhaseResult(NamedTuple):
     """A phase as it was measured and predicted.
 
     step_ratio : time that the step model predicts for the batches that really ran ÷ their measured time [1]
-    at_own_speed : predicted with step times divided by step_ratio
+    at_own_speed : predicted with step times that follow the machine's drift
     """
 
     phase: str
@@ -70,9 +78,16 @@ def predict_phases(run: EngineRun, deployment: Deployment, record: CalibrationRe
 
 def served(requests: Sent, deployment: Deployment, coefficients: StepCoefficients, request_s: float) -> Means:
     """Return the mean times of requests as the simulator serves them; request_s : spent outside the engine [s]."""
+    table = RequestTable(requests.arrival_s, requests.prompt_tokens, requests.output_tokens)
+    result = simulate(table, _limits(requests, deployment), coefficients)
+    ttft, tpot, e2e = (float(np.nanmean(values_s(result, metric))) for metric in METRICS)
+    return Means(ttft + request_s, tpot, e2e + request_s)
+
+
+def _limits(requests: Sent, deployment: Deployment) -> EngineLimits:
     config = deployment.engine
     longest = config.max_model_len or int((requests.prompt_tokens + requests.output_tokens).max())
-    limits = EngineLimits(
+    return EngineLimits(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         block_size=config.block_size,
@@ -81,9 +96,6 @@ def served(requests: Sent, deployment: Deployment, coefficients: StepCoefficient
         async_scheduling=config.async_scheduling,
         scheduler_reserve_full_isl=config.scheduler_reserve_full_isl,
     )
-    result = simulate(RequestTable(requests.arrival_s, requests.prompt_tokens, requests.output_tokens), limits, coefficients)
-    ttft, tpot, e2e = (float(np.nanmean(values_s(result, metric))) for metric in METRICS)
-    return Means(ttft + request_s, tpot, e2e + request_s)
 
 
 def measured_means(requests: Sent) -> Means:
@@ -93,7 +105,7 @@ def measured_means(requests: Sent) -> Means:
     return Means(float(requests.ttft_s.mean()), float(decode_s.mean()), float(requests.e2e_s.mean()))
 
 
-def batches_of(run: EngineRun, phase: str, window_tokens: float) -> tuple[StepShape, npt.NDArray[np.float64]]:
+def batches_of(run: EngineRun, phase: str, window_tokens: float) -> tuple[StepShape, Floats]:
     """Return the batches of a phase as they really ran, and how long each step took until the next decision [s].
 
     window_tokens : sliding window of the model's windowed layers [token]; 0 without one
@@ -118,13 +130,51 @@ def _batch(step: RunStep, budget: int) -> Batch:
 def _phase(run: EngineRun, phase: str, deployment: Deployment, c: StepCoefficients, request_s: float) -> PhaseResult:
     requests = sent(run, phase)
     shape, seconds = batches_of(run, phase, work_of(deployment).window_tokens)
-    ratio = float(np.sum(step_s(shape, c)) / seconds.sum()) if len(seconds) else 1.0
-    own = c._replace(**{name: value / ratio for name, value in c._asdict().items() if name.endswith("_s") or "_s_per_" in name})
-    predicted, at_own = (served(requests, deployment, coefficients, request_s) for coefficients in (c, own))
-    return PhaseResult(phase, len(requests.arrival_s), measured_means(requests), predicted, ratio, at_own)
+    if not len(seconds):
+        raise InputError(f"steps of {phase}", 0, "must be recorded beside its requests", "Record every step of the run")
+    decided_s = np.array([step.scheduled_at_s for step in run.steps if step.phase == phase])
+    modelled = np.asarray(step_s(shape, c), dtype=np.float64)
+    # clients and engine have clocks of their own; the first request meets an engine at rest
+    drift = Drift(decided_s - decided_s[0] + requests.arrival_s[0], seconds, modelled)
+    result = _served_in_drift(requests, _limits(requests, deployment), c, drift)
+    predicted = served(requests, deployment, c, request_s)
+    own = Means(result.ttft_s + request_s, result.tpot_s, result.e2e_s + request_s)
+    ratio = float(modelled.sum() / seconds.sum())
+    return PhaseResult(phase, len(requests.arrival_s), measured_means(requests), predicted, ratio, own)
 
 
-def report(results: Sequence[PhaseResult]) -> str:
+class Drift:
+    """How many times longer than the model says the machine's steps took, around any moment of a phase."""
+
+    def __init__(self, decided_s: Floats, measured: Floats, modelled: Floats) -> None:
+        self._at_s = np.arange(decided_s[0], decided_s[-1] + WINDOW_S, 0.1 * WINDOW_S)
+        first = np.searchsorted(decided_s, self._at_s - 0.5 * WINDOW_S)
+        last = np.searchsorted(decided_s, self._at_s + 0.5 * WINDOW_S)
+        took, should = (np.concatenate([[0.0], np.cumsum(values)]) for values in (measured, modelled))
+        seen = last > first
+        self._at_s = self._at_s[seen]
+        self._factor = (took[last] - took[first])[seen] / (should[last] - should[first])[seen]
+
+    def at(self, moment_s: float) -> float:
+        """Return the factor at a moment of the phase [1]."""
+        return float(np.interp(moment_s, self._at_s, self._factor))
+
+
+def _served_in_drift(requests: Sent, limits: EngineLimits, c: StepCoefficients, drift: Drift) -> Means:
+    modelled = step_time_of(c)
+    columns = (requests.arrival_s.tolist(), requests.prompt_tokens.tolist(), requests.output_tokens.tolist())
+    sequences = [Sequence(index, *row) for index, row in enumerate(zip(*columns, strict=True))]
+    result = run_plain(sequences, limits, lambda batch: modelled(batch) * drift.at(batch.start_s))
+    served_one = sorted((one for one in result.sequences if one.finish_s is not None), key=lambda one: one.index)
+    first, last, sent_s, tokens = np.array(
+        [(one.first_token_s, one.finish_s, one.arrival_s, one.output_tokens) for one in served_one], dtype=np.float64
+    ).T
+    several = tokens > 1
+    tpot_s = ((last - first)[several] / (tokens[several] - 1.0)).mean()
+    return Means(float((first - sent_s).mean()), float(tpot_s), float((last - sent_s).mean()))
+
+
+def report(results: Many[PhaseResult]) -> str:
     """Return the results as a table."""
     lines = [
         f"{'phase':14} {'requests':>8}  "
@@ -142,7 +192,7 @@ def report(results: Sequence[PhaseResult]) -> str:
     return "\n".join(lines)
 
 
-def document(results: Sequence[PhaseResult]) -> list[dict[str, object]]:
+def document(results: Many[PhaseResult]) -> list[dict[str, object]]:
     """Return the results as plain values."""
     return [
         {

@@ -1,7 +1,8 @@
 """The whole chain on a real engine: a recorded run of vLLM on a CPU, fitted on its grid alone, its Poisson runs predicted.
 
-The machine shared its cores, and its speed drifted by some 5 % between the grid and the runs and from run to run: the bound of one
-run is as wide as that allows, the mean over runs is held tighter, and so is each run once step times have its own speed.
+The machine shared its cores, and its speed drifted by 5 to 10 % over tens of seconds, between the grid and the runs and within
+them. The limit of one run is as wide as that allows. The mean over runs is held tighter, and each run tightest once steps follow
+the drift.
 """
 
 import datetime as dt
@@ -59,7 +60,7 @@ def test_the_measured_runs_are_those_of_the_recording(results: dict[str, PhaseRe
 
 @pytest.mark.parametrize(("phase", "limit"), [("poisson-1.5", 0.05), ("poisson-3.0", 0.065), ("poisson-4.5", 0.095)])
 def test_mean_times_of_each_poisson_run(results: dict[str, PhaseResult], phase: str, limit: float) -> None:
-    """Errors when this was written: +2, +4, +4 %; -3, -6, -5 %; +9, +8, +8 %. The last run found the machine 4 to 8 % faster."""
+    """TTFT, TPOT and E2E when this was written: +1.6, +3.6, +3.8 %; -2.6, -5.5, -4.9 %; +8.8, +7.8, +7.7 %."""
     assert max(map(abs, results[phase].predicted.errors(results[phase].measured))) < limit
 
 
@@ -68,10 +69,10 @@ def test_over_the_runs_nothing_is_biased(results: dict[str, PhaseResult]) -> Non
     assert abs(np.mean([result.step_ratio for result in results.values()]) - 1.0) < 0.035
 
 
-def test_what_the_schedule_leaves_is_small_once_steps_have_the_runs_own_speed(results: dict[str, PhaseResult]) -> None:
+def test_scheduling_and_queueing_are_right_once_steps_follow_the_machines_drift(results: dict[str, PhaseResult]) -> None:
     own = np.array([result.at_own_speed.errors(result.measured) for result in results.values()])
-    assert np.abs(own).max() < 0.06
-    assert np.abs(own).mean() < 0.03
+    assert np.abs(own).max() < 0.02
+    assert np.abs(own).mean() < 0.01
 
 
 def test_intervals_of_80_percent_hold_the_nine_means(run: EngineRun, deployment: Deployment) -> None:
