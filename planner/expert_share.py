@@ -5,29 +5,48 @@ from planner.deployment import Deployment
 EXPERT_WIDTH = 768.0
 """Hidden width of an expert on one GPU for which records state the experts' efficiency (Qwen3-30B-A3B on one GPU)."""
 
+HALF_WIDTH_16 = 750.0
+"""Width at which the products of experts stored in 16 bit reach half of their best share.
+
+Poisson sweeps of vLLM 0.19 (vllm-cost-meter, MIT) ask for 0.3 to 0.4 of the linear layers' share for Qwen3-30B-A3B (768 values) on
+A100 PCIe and H100 NVL, and for 0.63 for Mixtral (7,168 values on each of two A100 PCIe); w / (w + 750) gives 0.35 and 0.63.
+"""
+
 HALF_WIDTH = 2500.0
-"""Width at which an expert's products reach half of their best share.
+"""The same of experts stored in eight or four bits, whose products are shorter still.
 
 Prefill of 8,192 tokens in closed-loop runs (InferenceX by aiconfigurator's silicon table, Apache-2.0; MiniMax-M2.5, Kimi-K2.5,
 DeepSeek-R1, gpt-oss-120b on H200, B200 and B300) asks for 0.35, 0.18, 0.125, 0.11 and 0.07 of the linear layers' share at 1,536,
 768, 384, 256 and 192 values; w / (w + 2500) gives 0.38, 0.24, 0.13, 0.09 and 0.07.
 """
 
+PACKED_SHARE = 0.57
+"""Share of the 16-bit figure that is left where experts stored in few bits are unpacked to 16 bit in the kernel: 0.2 of 0.35.
+
+Kimi-K2.5 in INT4 on B200 (the same source) asks for no more than experts computed in eight bits.
+"""
+
+_STORED_WHOLE_BITS = 12
+
 
 def expert_share(efficiency: float, deployment: Deployment) -> float:
     """Return the share of the peak that routed experts reach with the width that one GPU holds of each [1].
 
-    efficiency : share at EXPERT_WIDTH values, as records hold it [1]
+    efficiency : share at EXPERT_WIDTH values, as records hold it for the dtype of the products [1]
 
-    The share goes as w / (w + HALF_WIDTH): splitting narrow experts further hardly shortens their products. Expert parallelism
+    The share goes as w / (w + half width): splitting narrow experts further hardly shortens their products. Expert parallelism
     keeps them whole. Never above 1.
     """
-    layout = deployment.parallelism
+    layout, quantization = deployment.parallelism, deployment.quantization
     widths = [group.intermediate for group in deployment.model.groups if group.kind == "moe" and group.intermediate]
     if not widths:
         return efficiency
     width = min(widths) / (1 if layout.ep > 1 else layout.tp)
-    return min(efficiency * width / (width + HALF_WIDTH) * (EXPERT_WIDTH + HALF_WIDTH) / EXPERT_WIDTH, 1.0)
+    whole = quantization.weight_bits >= _STORED_WHOLE_BITS
+    half = HALF_WIDTH_16 if whole else HALF_WIDTH
+    unpacked = not whole and quantization.compute_dtype in {"bf16", "fp16"}
+    share = efficiency * width / (width + half) * (EXPERT_WIDTH + half) / EXPERT_WIDTH
+    return min(share * (PACKED_SHARE if unpacked else 1.0), 1.0)
 
 
 FUSED_SHARE = 0.25

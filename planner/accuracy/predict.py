@@ -127,6 +127,8 @@ def load_of(setting: Setting, draw: int = 0) -> Load:
         rate_rps = (measured.rate_rps or math.nan) / setting.replicas
         gaps = np.full(count, 1.0) if measured.evenly_paced else rng.exponential(1.0, count)
         arrival = np.cumsum(gaps) / rate_rps
+        if measured.arrivals_rescaled:
+            arrival *= count / rate_rps / arrival[-1]
     return Load(RequestTable(arrival, prompt, output), in_flight)
 
 

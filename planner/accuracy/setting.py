@@ -156,18 +156,20 @@ def _older(version: str, than: str) -> bool:
     return tuple(map(int, version.split("."))) < tuple(map(int, than.split(".")))
 
 
-def _host(measured: Measurement, release: Release, recipe: Recipe) -> HostTerms:
+def _host(measured: Measurement, release: Release, recipe: Recipe) -> HostTerms | None:
+    """Return the host terms of a front end; None for the engine's usual server, whose terms a record holds itself."""
     front = measured.front_end or "server"
     if recipe.front_end is not None and front != "offline":
         front = recipe.front_end
     if front == "tuned" and release.engine == "vllm":
         return load_host("vllm-tuned")
-    return host_for(release.engine, "offline" if front == "offline" else "server")
+    return host_for(release.engine, "offline") if front == "offline" else None
 
 
-def _record(deployment: Deployment, release: Release, records: Records, host: HostTerms) -> CalibrationRecord:
+def _record(deployment: Deployment, release: Release, records: Records, host: HostTerms | None) -> CalibrationRecord:
     gpu = deployment.gpu
     if records == "none":
-        return prior_record(gpu, release.engine, release.version, host)
+        return prior_record(gpu, release.engine, release.version, host or host_for(release.engine))
     dtype = compute_dtype_on(gpu, deployment.quantization, release.engine)
-    return record_for(gpu, release.engine, release.version, dtype).with_host(host)
+    record = record_for(gpu, release.engine, release.version, dtype)
+    return record if host is None else record.with_host(host)

@@ -10,11 +10,12 @@ from planner.units import US
 class Family(NamedTuple):
     """What one family of accelerators reaches, and why.
 
-    vendor, arch, form : beginnings of the profile's fields; "" fits any
+    vendor, arch, form, gpu : beginnings of the profile's fields and of its id; "" fits any
     compute_efficiency : share of the 16-bit peak that linear layers reach [1]
     informed_by, reason : of the compute efficiency
     memory_efficiency : share of memory bandwidth at which 16-bit weights stream [1]; None: the median of all engines
     layer_s : constant of one layer [s]; None: the median of all engines
+    kv_read_ratio : share at which attention reads the cache ÷ the share at which weights stream [1]; None: not told apart
     """
 
     vendor: str
@@ -25,16 +26,29 @@ class Family(NamedTuple):
     reason: str
     memory_efficiency: float | None = None
     layer_s: float | None = None
+    gpu: str = ""
+    kv_read_ratio: float | None = None
 
 
 _FIT = "fit to whole steps composed of operator tables (aiconfigurator-core 0.12.0, Apache-2.0)"
-_PCIE = "times 0.93, the best matrix product of A100 PCIe against A100 SXM (stas00/ml-engineering, MAMF table, CC-BY-SA-4.0)"
+_CARDS = "MLPerf Inference v5.0 offline, Mixtral-8x7B: {} a GPU (openshift-psap/performance-dashboard; not verified by MLCommons)"
+_NVL = (
+    "between 0.67, from the SXM share and 0.73 of its tokens/s ("
+    + _CARDS.format("4,714 to 4,875 tokens/s on H100 NVL, 6,381 to 6,591 on SXM")
+    + "), and 0.49, from Poisson sweeps of Llama-3.1-8B on an H100 NVL (vllm-cost-meter, MIT): 400 W can't hold the clocks"
+)
+_H200_NVL = "the SXM share and 0.83 of its tokens/s (" + _CARDS.format("6,265 to 6,526 on H200 NVL, 7,589 to 7,939 on SXM") + ")"
+_A100_PCIE = (
+    "between 0.75, A100 SXM's share times 0.93 of its best matrix product (stas00/ml-engineering, MAMF table, CC-BY-SA-4.0), "
+    "and 0.59, from Poisson sweeps of Llama-3.1-8B on an A100 PCIe (vllm-cost-meter, MIT): 300 W can't hold the clocks"
+)
 _MAMF = "best matrix product (stas00/ml-engineering, MAMF table, CC-BY-SA-4.0) times 0.92, the fitted share against the best one"
 _RTX = "fit to steps composed of LLMServingSim's kernel times (commit 5daddb2, MIT) on RTX PRO 6000"
 FAMILIES = (
-    Family("NVIDIA", "Hopper", "PCIe", 0.72, "prior", f"H100 SXM {_FIT} {_PCIE}", 0.91, 47 * US),
-    Family("NVIDIA", "Hopper", "", 0.77, "prior", f"H100 and H200 SXM {_FIT}", 0.91, 47 * US),
-    Family("NVIDIA", "Ampere GA100", "PCIe", 0.75, "prior", f"A100 SXM {_FIT} {_PCIE}", 0.76, 72 * US),
+    Family("NVIDIA", "Hopper", "PCIe", 0.75, "prior", _H200_NVL, 0.89, 47 * US, gpu="h200", kv_read_ratio=1.05),
+    Family("NVIDIA", "Hopper", "PCIe", 0.58, "prior", _NVL, 0.89, 60 * US, kv_read_ratio=1.05),
+    Family("NVIDIA", "Hopper", "", 0.77, "prior", f"H100 and H200 SXM {_FIT}", 0.89, 47 * US, kv_read_ratio=1.05),
+    Family("NVIDIA", "Ampere GA100", "PCIe", 0.66, "prior", _A100_PCIE, 0.76, 80 * US),
     Family("NVIDIA", "Ampere GA100", "", 0.81, "prior", f"A100 SXM {_FIT}", 0.76, 72 * US),
     Family("NVIDIA", "Ampere", "", 0.65, "assumed", "between A100 and L40S: GDDR cards with a low power limit, not measured"),
     Family("NVIDIA", "Ada", "", 0.61, "prior", f"L40S {_FIT}", 0.81, 62 * US),
@@ -96,12 +110,15 @@ GPU_DTYPE_RATIOS: dict[tuple[str, str], float] = {
 def family_of(gpu: GpuProfile) -> Family:
     """Return the family whose evidence fits a GPU; the last one fits all.
 
-    gpu : its vendor, arch and form decide
+    gpu : its vendor, arch, form and id decide
     """
     return next(
         family
         for family in FAMILIES
-        if gpu.vendor.startswith(family.vendor) and gpu.arch.startswith(family.arch) and gpu.form.startswith(family.form)
+        if gpu.vendor.startswith(family.vendor)
+        and gpu.arch.startswith(family.arch)
+        and gpu.form.startswith(family.form)
+        and gpu.id.startswith(family.gpu)
     )
 
 

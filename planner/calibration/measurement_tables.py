@@ -20,6 +20,10 @@ _SPLIT = re.compile(r"\b(?:disagg\w*|P/D|prefill[-/ ]decode split)\b", re.IGNORE
 _SHARED_PREFIX = re.compile(r"multi-?turn|lmbench|shared prefix", re.IGNORECASE)
 _COST_METER_TOKENS = (512, 256)
 _COST_METER_REQUESTS = 500
+_COST_METER_GPUS = {"H100": "H100-NVL-94GB"}
+"""The table says H100: $6.98 an hour is Azure's NC40ads H100 v5, whose card is the NVL; power never passes its 400 W, and
+Qwen3-30B-A3B in 16 bit has over 300 requests in flight, whose cache an 80 GB card can't hold. Rate and duration give 500 requests.
+"""
 _INFERENCEX = re.compile(r"source_file=|db-dump|kimi-k2\.5-gap|InferenceX", re.IGNORECASE)
 _INFERENCEX_SHORTEST = 0.8
 
@@ -151,13 +155,14 @@ def _cost_meter(cells: Cells) -> dict[str, Any]:
         "front_end": "server",
         "model": cells["model"],
         "weight_dtype": cells.get("precision", ""),
-        "gpu": cells["hardware"],
+        "gpu": _COST_METER_GPUS.get(cells["hardware"], cells["hardware"]),
         "gpu_count": number(cells.get("gpus")),
         "tp": number(cells.get("gpus")),
         "scenario": "open-loop",
         "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens,
         "rate_rps": number(cells["rps"]),
+        "arrivals_rescaled": True,
         "requests": _COST_METER_REQUESTS,
         **_latencies(cells),
         "requests_per_s": number(cells.get("request_throughput")),

@@ -65,6 +65,9 @@ class Measurement(BaseModel):
     length_kind: Text = Field(default="fixed", description="fixed, uniform, or the name of the data set")
     rate_rps: Rate | None = Field(default=None, description="requests offered a second [request/s]")
     evenly_paced: bool = Field(default=False, description="arrivals at even distances instead of Poisson's")
+    arrivals_rescaled: bool = Field(
+        default=False, description="all arrivals stretched so that the last comes at requests ÷ rate, as vllm bench serve does"
+    )
     concurrency: Count | None = Field(default=None, description="requests in flight [request]")
     requests: Count | None = Field(default=None, description="requests of the run [request]")
     max_num_seqs: Count | None = None

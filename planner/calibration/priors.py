@@ -16,10 +16,11 @@ from planner.units import US
 _DATE = dt.date(2026, 11, 30)
 BAND = 0.25
 
-EXPERT_RATIO = 0.2
-"""Share of the linear layers' share that routed experts of 768 values reach in serving engines."""
-
 """Half-width of a prior's 80 % interval: published runs of one GPU and engine lie within about a quarter of their median."""
+
+EXPERT_RATIO_16 = 0.35
+EXPERT_RATIO = 0.2
+"""Share of the linear layers' share that routed experts of 768 values reach in serving engines: stored in 16 bit, and in fewer."""
 
 SMOOTHNESS = 4.0 / 9.0
 """1/p of the norm that joins memory and compute time, p = 2.25: one constant for all GPUs.
@@ -58,8 +59,9 @@ def prior_record(gpu: GpuProfile, engine: str, version: str, host: HostTerms) ->
             "reference": Reference(memory_bytes_per_s=gpu.memory_bytes_per_s, dense_flops_per_s={**gpu.dense_flops_per_s}),
             "memory_efficiency": memory_priors(gpu),
             "compute_efficiency": compute,
-            "expert_compute_efficiency": {key: _expert(value) for key, value in compute.items()},
+            "expert_compute_efficiency": {key: _expert(key, value) for key, value in compute.items()},
             "attention_efficiency": _scaled(sixteen, 0.83, "prefill attention reaches 0.71 to 0.85 of the linear layers' share"),
+            "kv_read_efficiency": _kv_read(family_of(gpu), memory_priors(gpu)["bf16"]),
             "all_reduce": all_reduce_priors(gpu),
             **common_priors(gpu),
             "host": host,
@@ -157,7 +159,7 @@ def completed(record: CalibrationRecord, gpu: GpuProfile) -> CalibrationRecord:
             ratio = dtype_ratio(gpu.id, dtype)
             compute[dtype] = _scaled(base, ratio.ratio, f"this record's 16-bit share times {ratio.ratio:g}: {ratio.reason}")
     compute |= by_name(record.compute_efficiency)
-    experts = {key: _expert(value) for key, value in compute.items()} | by_name(record.expert_compute_efficiency)
+    experts = {key: _expert(key, value) for key, value in compute.items()} | by_name(record.expert_compute_efficiency)
     common = {name: value for name, value in common_priors(gpu).items() if getattr(record, name) is None}
     common.pop("activation_bandwidth_fraction", None)
     reference = record.reference
@@ -210,10 +212,26 @@ def _scaled(base: Parameter, ratio: float, reason: str) -> Parameter:
     return _parameter("attention_efficiency", figures, informed_by, reason)
 
 
-def _expert(base: Parameter) -> Parameter:
+def _kv_read(family: Family, weights: Parameter) -> Parameter | None:
+    """Attention reads the cache a little faster than matrix products stream weights, where the two could be told apart."""
+    ratio = family.kv_read_ratio
+    if ratio is None:
+        return None
+    reason = f"{ratio:g} of the share at which weights stream: steps of 8B and 70B on H100 and H200; {weights.source.ref}"
+    value = min(ratio * weights.value, 0.96)
+    return _parameter("kv_read_efficiency", (value, 0.92 * value, min(1.06 * value, 0.98)), "prior", reason)
+
+
+def _expert(dtype: str, base: Parameter) -> Parameter:
     """Grouped products over many narrow experts reach a fraction of the share of one large product."""
+    if dtype in {"bf16", "fp16", "tf32", "fp32"}:
+        reason = (
+            "0.35 of the linear layers' share at 768 values of an expert: Poisson sweeps of Qwen3-30B-A3B in 16 bit on A100 PCIe "
+            "and H100 NVL (vllm-cost-meter, MIT) ask for 0.3 to 0.4; composed operator tables for 0.25 to 0.6"
+        )
+        return _scaled(base, EXPERT_RATIO_16, reason)
     reason = (
         "0.2 of the linear layers' share at 768 values of an expert on one GPU: prefill of MiniMax-M2.5, Kimi-K2.5 and "
-        "DeepSeek-R1 in InferenceX runs (aiconfigurator's silicon table, Apache-2.0); composed operator tables: 0.25 to 0.6"
+        "DeepSeek-R1 in InferenceX runs (aiconfigurator's silicon table, Apache-2.0)"
     )
     return _scaled(base, EXPERT_RATIO, reason)

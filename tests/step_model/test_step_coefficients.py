@@ -57,8 +57,10 @@ def test_each_coefficient_is_work_over_rate() -> None:
     assert c.head_weights_s == pytest.approx(weights.head_bytes / bandwidth)
     assert c.linear_s_per_token == pytest.approx(flops.linear_flops / compute)
     assert c.prefill_s_per_pair == pytest.approx(flops.full_pair_flops / (record.attention_efficiency.value * 989.4e12))
+    assert record.kv_read_efficiency is not None
+    cache_rate = record.kv_read_efficiency.value * 3.35e12
     assert c.decode_s_per_context_token == pytest.approx(
-        kv_read_bytes(model, "bf16", tp=2).full_bytes_per_token / bandwidth, rel=1e-3
+        kv_read_bytes(model, "bf16", tp=2).full_bytes_per_token / cache_rate, rel=1e-3
     )
     assert c.layers_s == pytest.approx(32 * record.layer_s.value)
     reduce = record.all_reduce[2]
