@@ -4,14 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 from scipy.optimize import brentq
 
-from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
 from planner.analysis.steps import decode_step_s, prefill_s, require_positive, require_tokens
-from planner.simulator import simulate
-from planner.simulator.inputs import RequestArrays
 from planner.step_model import StepCoefficients
 
 _MOST_SEQUENCES = 2.0**24
@@ -110,38 +106,4 @@ def _no_point(stream: Stream) -> Explanation:
         f"At {stream.rate_rps:g} requests a second there is no steady state: each request slows the others too much.",
         "rate × duration(N) stays above N for every N",
         "Lower the rate per replica: add replicas, or use a faster GPU.",
-    )
-
-
-class SimulatedFlight(NamedTuple):
-    """The same stream, simulated.
-
-    in_flight : mean requests in the engine, waiting and running, over the whole run [request]
-    duration_s : mean time of a request in the engine [s]; rate_rps : of the requests served, over the whole run [request/s]
-    peak_running : most sequences at once [seq]; preemptions : in the run
-    """
-
-    in_flight: float
-    duration_s: float
-    rate_rps: float
-    peak_running: int
-    preemptions: int
-
-    @property
-    def law_rps_s(self) -> float:
-        """Rate × duration, which Little's law says is the number in flight [request]."""
-        return self.rate_rps * self.duration_s
-
-
-def simulated_flight(case: Case, requests: RequestArrays) -> SimulatedFlight:
-    """Return how many requests are in flight when the case's engine serves these."""
-    result = simulate(requests, case.limits, case.coefficients)
-    served = np.isfinite(result.finish_s)
-    span_s = result.totals.makespan_s
-    return SimulatedFlight(
-        in_flight=result.averages.running + result.averages.waiting,
-        duration_s=float((result.finish_s - result.arrival_s)[served].mean()),
-        rate_rps=float(served.sum()) / span_s,
-        peak_running=result.averages.peak_running,
-        preemptions=result.totals.preemptions,
     )

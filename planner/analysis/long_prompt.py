@@ -77,7 +77,7 @@ def long_prompt(
         lockout_s,
         chunk - steps[-1].chunk_tokens,
         Explanation(
-            f"Inter-token latency goes from {before_s * 1e3:.2f} to at worst {worst_s * 1e3:.0f} ms for {len(steps)} steps; "
+            f"Inter-token latency goes from {before_s * 1e3:.2f} to at worst {worst_s * 1e3:,.0f} ms for {len(steps)} steps; "
             f"{held}; "
             f"afterwards it stays at {after_s * 1e3:.2f} ms while the long context decodes.",
             f"{prompt_tokens} tokens in chunks of {size} = {budget_tokens} - {decoders.sequences:g} decode rows",

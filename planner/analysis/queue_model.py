@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.analysis.explanation import Explanation
-from planner.analysis.steps import prefill_s
+from planner.analysis.steps import prefill_s, require_positive
 from planner.errors import InputError
 from planner.queueing import mg1_sojourn_quantile_s, utilisation_for_quantile
 from planner.step_model import StepCoefficients
@@ -48,18 +48,24 @@ class PlannedUtilisation:
     explanation: Explanation
 
 
-def planned_utilisation(target_s: float, service: PrefillService, probability: float = 0.99) -> PlannedUtilisation:
+def planned_utilisation(
+    target_s: float, service: PrefillService, probability: float = 0.99, outside_s: float = 0.0
+) -> PlannedUtilisation:
     """Return the largest utilisation at which a percentile of TTFT meets a target.
 
-    target_s : TTFT [s]. The prefill alone is the queue: decode, batching, KV admission and bursts are what the engine adds.
+    target_s : TTFT [s]; outside_s : of it, spent outside the engine [s]
+    The prefill alone is the queue: decode, batching, KV admission and bursts are what the engine adds.
     """
-    exponential = utilisation_for_quantile(target_s, service.mean_s, 1.0, probability)
-    general = utilisation_for_quantile(target_s, service.mean_s, service.cv2, probability)
+    require_positive("target_s", target_s, "seconds")
+    left_s = target_s - outside_s
+    meets = left_s > 0.0
+    exponential = utilisation_for_quantile(left_s, service.mean_s, 1.0, probability) if meets else None
+    general = utilisation_for_quantile(left_s, service.mean_s, service.cv2, probability) if meets else None
     percentile = f"p{probability * 100:g}"
     if general is None:
         answer = f"No load meets {percentile} TTFT of {target_s:g} s: a mean prefill takes {service.mean_s * 1e3:.1f} ms."
     else:
-        answer = f"{percentile} TTFT stays within {target_s:g} s up to {general:.1%} utilisation."
+        answer = f"The queue alone keeps {percentile} TTFT within {target_s:g} s up to {general:.1%} utilisation of prefill."
     return PlannedUtilisation(
         target_s,
         service,
@@ -67,7 +73,7 @@ def planned_utilisation(target_s: float, service: PrefillService, probability: f
         general,
         Explanation(
             answer,
-            f"1 - ln(1/{1 - probability:.2g}) · {service.mean_s * 1e3:.2f} ms · (1 + {service.cv2:.2f}) / (2 · {target_s:g} s)",
+            f"1 - ln(1/{1 - probability:.2g}) · {service.mean_s * 1e3:.2f} ms · (1 + {service.cv2:.2f}) / (2 · {left_s:.4g} s)",
             "Scale out at this utilisation of prefill, not at a share of GPU busy time, which is near 1 whenever anything decodes.",
         ),
     )

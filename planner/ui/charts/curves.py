@@ -9,6 +9,7 @@ from planner.ui.colours import HUES
 from planner.ui.words import figure as written
 
 HEIGHT = 300
+TALL = 420
 _DASH = [5, 4]
 _POINT_PX = 90
 _NAME_SHARE = 0.98
@@ -87,6 +88,11 @@ def curves(
         layers.append(layer(rows, point, x=x, y=y))
         layers.append(layer(rows, text(**_PLACES[mark.place], fontWeight="bold"), x=x, y=y, text=name("label")))
     return figure(layers, HEIGHT, title)
+
+
+def taller(drawn: Figure, height: int = TALL) -> Figure:
+    """Return a chart of many curves with more room between them."""
+    return Figure({**drawn.spec, "height": height}, drawn.title)
 
 
 def _curve(curve: Curve, colour: str, encoding: Spec) -> list[Spec]:

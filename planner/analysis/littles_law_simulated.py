@@ -1,0 +1,309 @@
+"""Little's law in simulated runs: how many are in flight over time, how they scatter, and what longer outputs do."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import poisson
+
+from planner.analysis.case import Case
+from planner.analysis.explanation import Explanation
+from planner.analysis.littles_law import InFlight, Stream, in_flight
+from planner.analysis.parallel import in_parallel
+from planner.queueing import ReplicaLimits, Traffic, arrival_cv2_of, mean_field
+from planner.simulator import Estimate, SimulationResult, over_replications, simulate
+from planner.units import GB
+from planner.workloads import Requests
+
+Floats = npt.NDArray[np.float64]
+_MOST = 0.99
+_MOST_OUTPUT = 8.0
+_SETTLED_FROM = 0.1
+_LONGEST = 2.0**20
+_CLOSE = 1.001
+_MEAN_FIELD_ROWS = 4000
+
+
+def stretched(requests: Requests, prompt_factor: float, output_factor: float) -> Requests:
+    """Return the requests with longer or shorter prompts and outputs, each rounded and of at least one token.
+
+    prompt_factor, output_factor : on every length [1]; 1 and 1 leave the requests as they are
+    """
+    if prompt_factor == 1.0 and output_factor == 1.0:
+        return requests
+
+    def scaled(tokens: npt.NDArray[np.int64], factor: float) -> npt.NDArray[np.int64]:
+        return np.asarray(np.maximum(np.rint(tokens * factor), 1.0), np.int64)
+
+    return replace(
+        requests,
+        prompt_tokens=scaled(requests.prompt_tokens, prompt_factor),
+        output_tokens=scaled(requests.output_tokens, output_factor),
+        cached_prompt_tokens=None,
+    )
+
+
+def stream_requests(case: Case, stream: Stream, count: int, seed: int) -> Requests:
+    """Return requests of the case's workload at a stream's rate, their lengths stretched to its means."""
+    drawn = replace(case, seed=seed).requests(count, stream.rate_rps)
+    factors = stream.prompt_tokens / case.lengths.prompt_mean, stream.output_tokens / case.lengths.output_mean
+    return stretched(drawn, *(1.0 if abs(factor - 1.0) < 1e-3 else factor for factor in factors))
+
+
+class Count(NamedTuple):
+    """How many requests are in flight over time.
+
+    mean [request]; variance [request²]; most : the number that is not exceeded in 99 % of the time [request]
+    """
+
+    mean: float
+    variance: float
+    most: int
+
+
+def count_over_time(result: SimulationResult) -> Count:
+    """Return the number in the engine over time, from the time when a tenth of the requests have come to the last arrival.
+
+    The run fills the engine before and empties it after, which no steady state does.
+    """
+    served = np.isfinite(result.finish_s)
+    arrival_s, finish_s = np.sort(result.arrival_s[served]), np.sort(result.finish_s[served])
+    if len(arrival_s) < 2:
+        return Count(float(len(arrival_s)), 0.0, len(arrival_s))
+    first_s, last_s = float(arrival_s[int(_SETTLED_FROM * len(arrival_s))]), float(arrival_s[-1])
+    inside = np.concatenate([arrival_s, finish_s])
+    times_s = np.concatenate([[first_s], np.sort(inside[(inside > first_s) & (inside < last_s)])])
+    lasts_s = np.diff(times_s, append=last_s)
+    numbers = np.searchsorted(arrival_s, times_s, side="right") - np.searchsorted(finish_s, times_s, side="right")
+    share = np.bincount(numbers, weights=lasts_s) / (last_s - first_s)
+    levels = np.arange(len(share))
+    mean = float(share @ levels)
+    return Count(mean, float(share @ (levels - mean) ** 2), int(np.searchsorted(np.cumsum(share), _MOST)))
+
+
+@dataclass(frozen=True, slots=True)
+class FlightRun:
+    """One simulated run of a stream.
+
+    in_flight : mean requests in the engine over the whole run [request]; duration_s : mean time of one in the engine [s]
+    rate_rps : of the requests served, over the whole run [request/s]; count : their number over time, without both ends
+    kv_share : of the KV cache in use, mean over the run [1]; peak_running : most sequences at once [seq]
+    rejected : requests that the engine could never serve
+    stable : the queue did not grow
+    """
+
+    in_flight: float
+    duration_s: float
+    rate_rps: float
+    count: Count
+    kv_share: float
+    peak_running: int
+    preemptions: int
+    rejected: int
+    stable: bool
+
+    @property
+    def law(self) -> float:
+        """Rate × duration, which Little's law says is the number in flight [request]."""
+        return self.rate_rps * self.duration_s
+
+
+def flight_run(case: Case, requests: Requests) -> FlightRun:
+    """Return how many requests are in flight when the case's engine serves these."""
+    result = simulate(requests, case.limits._replace(max_model_len=None), case.coefficients)
+    served = np.isfinite(result.finish_s)
+    none = not bool(served.any())
+    return FlightRun(
+        in_flight=result.averages.running + result.averages.waiting,
+        duration_s=0.0 if none else float((result.finish_s - result.arrival_s)[served].mean()),
+        rate_rps=0.0 if none else float(served.sum()) / result.totals.makespan_s,
+        count=count_over_time(result),
+        kv_share=result.averages.kv_share,
+        peak_running=result.averages.peak_running,
+        preemptions=result.totals.preemptions,
+        rejected=int(result.rejected.sum()),
+        stable=result.verdict != "overloaded",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedFlight:
+    """A stream over independent runs, and with other outputs.
+
+    in_flight, duration_s : over the runs, with their interval; law_gap : largest gap between both sides of the law [1]
+    most : in flight at most in 99 % of the time, mean over the runs [request]
+    dispersion : variance over mean of the number in flight [1]; 1 for independent stays
+    by_output : mean output [token] and run, the stream's own among them
+    """
+
+    runs: tuple[FlightRun, ...]
+    in_flight: Estimate
+    duration_s: Estimate
+    law_gap: float
+    most: float
+    dispersion: float
+    by_output: tuple[tuple[float, FlightRun], ...]
+
+    @property
+    def stable(self) -> bool:
+        """Whether the queue grew in none of the runs."""
+        return all(run.stable for run in self.runs)
+
+
+def simulated_flight(case: Case, stream: Stream, count: int, runs: int, outputs: Sequence[float]) -> SimulatedFlight:
+    """Return what the case's engine makes of a stream.
+
+    count : requests of each run; runs : independent ones; outputs : other mean outputs, one run each [token]
+    """
+    wanted = [(stream, case.seed + index) for index in range(runs)]
+    wanted += [(stream._replace(output_tokens=output), case.seed) for output in outputs]
+    found = in_parallel(lambda one: flight_run(case, stream_requests(case, one[0], count, one[1])), wanted)
+    own = tuple(found[:runs])
+    others = [(stream.output_tokens, own[0]), *zip(outputs, found[runs:], strict=True)]
+    return SimulatedFlight(
+        runs=own,
+        in_flight=over_replications([run.in_flight for run in own]),
+        duration_s=over_replications([run.duration_s for run in own]),
+        law_gap=max(abs(run.law - run.in_flight) / max(run.in_flight, 1e-12) for run in own),
+        most=float(np.mean([run.count.most for run in own])),
+        dispersion=float(np.mean([run.count.variance / max(run.count.mean, 1e-12) for run in own])),
+        by_output=tuple(sorted(others, key=lambda pair: pair[0])),
+    )
+
+
+def most_in_flight(mean: float) -> int:
+    """Return the number in flight that 99 % of the time stays at or below, if stays don't depend on each other [request].
+
+    Arrivals without memory that stay independently are Poisson in number, whatever the stays' law (M/G/∞).
+
+    >>> most_in_flight(12.49)
+    21
+    """
+    return int(poisson.ppf(_MOST, mean))
+
+
+def with_prefills(case: Case, stream: Stream) -> float | None:
+    """Return how many are in flight when each prompt's prefill also slows the others [request]; None without a steady state.
+
+    The mean-field model of planner.queueing, on a sample of the workload's own lengths.
+    """
+    requests = stream_requests(case, stream, _MEAN_FIELD_ROWS, case.seed)
+    arrival_cv2 = arrival_cv2_of(case.workload.arrivals, np.random.default_rng([case.seed, 8]))
+    limits = ReplicaLimits(
+        max_num_seqs=case.limits.max_num_seqs,
+        max_num_batched_tokens=case.limits.max_num_batched_tokens,
+        kv_tokens=float(case.kv_tokens),
+        block_size=case.limits.block_size,
+        async_scheduling=case.limits.async_scheduling,
+    )
+    found = mean_field(stream.rate_rps, Traffic.from_requests(requests, arrival_cv2), limits, case.coefficients)
+    return found.running + found.waiting if found.stable and found.waiting is not None else None
+
+
+class OutputPoint(NamedTuple):
+    """The fixed point at one mean output [token]; in_flight : None where there is none [request]."""
+
+    output_tokens: float
+    in_flight: float | None
+    held: float
+
+
+@dataclass(frozen=True, slots=True)
+class LongerOutputs:
+    """What the length of outputs does to the number in flight.
+
+    points : by rising output; held : sequences of that length that the KV cache holds [seq]
+    growth : in flight at twice the output over now [1]; above 2, as each request also slows the others; None without a steady state
+    ends_tokens : mean output beyond which no steady state exists [token]; None where none is found up to 2²⁰
+    holds_tokens : mean output up to which the KV cache holds a steady state [token]; None where not even one token's
+    """
+
+    points: tuple[OutputPoint, ...]
+    growth: float | None
+    ends_tokens: float | None
+    holds_tokens: float | None
+
+
+def longer_outputs(case: Case, stream: Stream, found: InFlight, points: int = 48) -> LongerOutputs:
+    """Return the fixed point by mean output, from a quarter of the stream's to where it ends, eight times at most."""
+
+    def settles(output_tokens: float) -> bool:
+        return _at_output(case, stream, output_tokens).exists
+
+    def holds(output_tokens: float) -> bool:
+        number = _at_output(case, stream, output_tokens).in_flight
+        return number is not None and number <= _held(case, stream, output_tokens)
+
+    doubled = _at_output(case, stream, 2.0 * stream.output_tokens).in_flight
+    growth = doubled / found.in_flight if doubled and found.in_flight else None
+    ends = _longest(settles)
+    first = max(stream.output_tokens / 4.0, 1.0)
+    last = min(stream.output_tokens * _MOST_OUTPUT, ends or 0.0)
+    outputs = np.geomspace(first, last, points) if last > first else ()
+    curve = tuple(
+        OutputPoint(float(output), _at_output(case, stream, float(output)).in_flight, _held(case, stream, float(output)))
+        for output in outputs
+    )
+    return LongerOutputs(curve, growth, None if ends is not None and ends >= _LONGEST else ends, _longest(holds))
+
+
+def _longest(holds: Callable[[float], bool]) -> float | None:
+    """Return the longest mean output at which something holds, by bisection to 0.1 % [token]; None where one token is too many."""
+    low, high = 1.0, 2.0
+    if not holds(low):
+        return None
+    while holds(high):
+        if high >= _LONGEST:
+            return high
+        low, high = high, 2.0 * high
+    while high > low * _CLOSE:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _at_output(case: Case, stream: Stream, output_tokens: float) -> InFlight:
+    return in_flight(stream._replace(output_tokens=output_tokens), case.kv_bytes_per_token, case.coefficients)
+
+
+def _held(case: Case, stream: Stream, output_tokens: float) -> float:
+    return case.kv_tokens / stream._replace(output_tokens=output_tokens).running_context_tokens
+
+
+def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: SimulatedFlight | None = None) -> Explanation:
+    """Return the fixed point in words, with what the engine's limits make of it; run : simulated, where it is there."""
+    if found.in_flight is None or found.kv_bytes is None or found.step_s is None:
+        return found.explanation
+    number, share = found.in_flight, found.kv_bytes / (case.kv_tokens * case.kv_bytes_per_token)
+    limit = case.limits.max_num_seqs
+    if number > limit:
+        tail = f"; max_num_seqs lets {limit} of them run, the rest wait"
+    elif share > 1.0:
+        tail = "; the cache doesn't hold them, so that requests wait or are preempted"
+    elif longer.growth is None:
+        tail = "; with twice the output there would be no steady state"
+    else:
+        tail = f"; twice the output would make them {longer.growth:.2g} times as many"
+    return Explanation(
+        f"{number:.4g} requests are in flight and hold {found.kv_bytes / GB:.3g} GB of keys and values, {share:.1%} of the "
+        f"cache{tail}.",
+        found.explanation.formula,
+        _room(number, limit, run),
+    )
+
+
+def _room(number: float, limit: int, run: SimulatedFlight | None) -> str:
+    """Return what max_num_seqs has to leave room for."""
+    if run is not None and not run.stable:
+        return "Lower the rate per replica: in simulation the queue grows. Add replicas, or use a faster GPU."
+    most = most_in_flight(number) if run is None else peak_of(run)
+    how = "if stays don't depend on each other" if run is None else "in simulation"
+    enough = "which is enough" if most <= limit else "which is too few"
+    return f"Let max_num_seqs be at least {most}: in 99 % of the time no more are in flight, {how}. Yours is {limit:,}, {enough}."
+
+
+def peak_of(run: SimulatedFlight) -> int:
+    """Return the number that is not exceeded in 99 % of the time, largest over the runs [request]."""
+    return max(each.count.most for each in run.runs)

@@ -1,0 +1,64 @@
+"""How many are in flight, and does the KV cache hold them."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from planner.analysis.case import Case
+from planner.analysis.littles_law import Stream, in_flight
+from planner.analysis.littles_law_simulated import (
+    SimulatedFlight,
+    flight_explanation,
+    longer_outputs,
+    simulated_flight,
+    with_prefills,
+)
+from planner.ui import reading
+from planner.ui.charts.curves import Axis, curves
+from planner.ui.components.common import show
+from planner.ui.components.questions import View, beside, say, setting, simulated, why
+from planner.ui.components.simulate_jobs import Tell
+from planner.ui.views import questions_latency_flight as words
+from planner.ui.views.question_inputs import Asked, Input
+from planner.ui.words import sentence
+
+_REQUESTS = 10_000
+_RUNS = 4
+_OUTPUTS = (0.5, 1.5, 2.0, 3.0)
+_AXES = Axis("Requests in flight, N", log=False), Axis("Requests in flight", log=False)
+_LONGER_AXES = Axis("Output tokens, mean"), Axis("Requests in flight")
+
+
+def _inputs(case: Case) -> Sequence[Input]:
+    return (
+        Input("rate", "Requests/s of the replica", f"{case.rate_rps:.4g}", low=1e-3, high=1e5),
+        Input("prompt", "Prompt tokens, mean", f"{case.lengths.prompt_mean:.4g}", low=1, high=1e6),
+        Input("output", "Output tokens, mean", f"{case.lengths.output_mean:.4g}", low=1, high=1e6),
+        Input("n", "Requests to simulate", f"{_REQUESTS}", reading.whole, low=100, high=100_000),
+    )
+
+
+def _draw(case: Case, asked: Asked) -> None:
+    stream = Stream(asked.number("rate"), asked.number("prompt"), asked.number("output"))
+    found = in_flight(stream, case.kv_bytes_per_token, case.coefficients, case.kv_tokens * case.kv_bytes_per_token)
+    longer = longer_outputs(case, stream, found)
+    say(flight_explanation(case, found, longer))
+    marks = words.flight_marks(found)
+    show(curves(words.flight_title(found), _AXES, words.flight_curves(case, stream, found), marks=marks), "chart-q-flight")
+
+    def work(tell: Tell) -> SimulatedFlight:
+        tell(f"Serving {_RUNS} independent runs and {len(_OUTPUTS)} other outputs", 0.2)
+        outputs = [factor * stream.output_tokens for factor in _OUTPUTS]
+        return simulated_flight(case, stream, asked.whole("n"), _RUNS, outputs)
+
+    run = simulated("flight", case, asked, work)
+    rules = words.longer_rules(case, longer, stream)
+    show(curves(words.longer_title(longer), _LONGER_AXES, words.longer_curves(longer, run), rules), "chart-q-flight-longer")
+    beside(words.flight_rows(case, found, with_prefills(case, stream), run), "In flight by formula and simulated")
+    if run is not None:
+        st.caption(sentence(words.flight_caption(run, asked.whole("n"), case.seed)))
+    why(words.flight_why(case, stream, found))
+    setting(flight_explanation(case, found, longer, run).setting, words.flight_setting(found, run))
+
+
+VIEW = View("flight", "How many are in flight?", _inputs, _draw)
