@@ -66,7 +66,9 @@ def _report(report: AccuracyReport, index: int) -> None:
 
 def _benchmarks(given: tuple[Given, ...], place: Place) -> None:
     ids = tuple(each.id for each in given)
-    files = result_of("own-read", ("own-read", ids), uploading.weight_of(given), lambda _tell: words.read_benchmarks(given))
+    files = result_of(
+        "own-read", ("own-read", ids), uploading.weight_of(given), lambda _tell: words.read_benchmarks(given), "Reading"
+    )
     if files is None:
         return
     usable = uploading.what_was_read(files, SLOT)
@@ -104,7 +106,7 @@ def _outcome(slot: str, key: tuple[object, ...], weight: int, work: Callable[[Te
         except InputError as fault:
             return fault
 
-    found = result_of(slot, key, max(1, weight), guarded)
+    found = result_of(slot, key, max(1, weight), guarded, "Predicting")
     if isinstance(found, InputError):
         st.error(sentence(str(found)), icon=":material/error:")
         return None

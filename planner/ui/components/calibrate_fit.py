@@ -33,7 +33,7 @@ def fit(scenario: Scenario, place: Place) -> None:
     if not given:
         return
     ids = tuple(each.id for each in given)
-    files = result_of("read", ("read", ids), uploading.weight_of(given), lambda _tell: files_view.read_all(given))
+    files = result_of("read", ("read", ids), uploading.weight_of(given), lambda _tell: files_view.read_all(given), "Reading")
     if files is None:
         return
     usable = uploading.what_was_read(files, SLOT)
@@ -51,7 +51,7 @@ def _fitted(files: Sequence[UserFile], target: Target, scenario: Scenario, ids: 
         except InputError as fault:
             return fault
 
-    found = result_of("fit", ("fit", ids, target, catalogue_stamp()), sum(file.rows for file in files), work)
+    found = result_of("fit", ("fit", ids, target, catalogue_stamp()), sum(file.rows for file in files), work, "Fitting")
     if isinstance(found, InputError):
         st.error(sentence(str(found)), icon=":material/error:")
     elif found is not None:

@@ -88,12 +88,13 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_WORKERS, thread_name_prefix="simulate")
 
 
-def result_of(slot: str, key: Hashable, weight: int, work: Callable[[Tell], T]) -> T | None:
+def result_of(slot: str, key: Hashable, weight: int, work: Callable[[Tell], T], doing: str = "Simulating") -> T | None:
     """Return the result of some work; None while it isn't there, after drawing its progress or the offer to start again.
 
     slot : name of the place on the page; new work in a slot gives up the old
     key : what the result depends on
     weight : how much room it takes, in requests
+    doing : heads the progress
 
     What `work` raises is raised here.
     """
@@ -108,7 +109,7 @@ def result_of(slot: str, key: Hashable, weight: int, work: Callable[[Tell], T]) 
     try:
         result = job.future.result(timeout=PATIENCE_S)
     except NotYet:
-        _watch(slot)
+        _watch(slot, doing)
         return None
     except BaseException:
         st.session_state.pop(_place(slot), None)
@@ -132,14 +133,14 @@ def _job(slot: str, key: Hashable, work: Callable[[Tell], T]) -> "Job[T]":
 
 
 @st.fragment(run_every=_POLL_S)
-def _watch(slot: str) -> None:
+def _watch(slot: str, doing: str) -> None:
     """Draw the progress of a slot's job until it is done."""
     job: Job[object] | None = st.session_state.get(_place(slot))
     if job is None or job.future.done():
         st.rerun()
         return
     elapsed_s = time.monotonic() - job.started_s
-    status = st.status("Simulating", expanded=True)
+    status = st.status(doing, expanded=True)
     status.progress(job.share, f"{job.text} · {elapsed_s:.0f} s")
     if status.button("Cancel", key=f"cancel-{slot}", icon=":material/close:"):
         _cancel(slot)
