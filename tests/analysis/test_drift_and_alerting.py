@@ -1,4 +1,4 @@
-"""Drift of the traffic and the alerts: no drift between samples of one traffic, effects that follow from the change, few false alarms."""
+"""Drift of the traffic and the alerts: none between samples of one traffic, effects that follow the change, few false alarms."""
 
 import dataclasses
 
