@@ -152,11 +152,12 @@ class SimulatedFlight:
         return all(run.stable for run in self.runs)
 
 
-def simulated_flight(case: Case, stream: Stream, count: int, runs: int, outputs: Sequence[float]) -> SimulatedFlight:
+def simulated_flight(case: Case, stream: Stream, count: int, runs: int, factors: Sequence[float]) -> SimulatedFlight:
     """Return what the case's engine makes of a stream.
 
-    count : requests of each run; runs : independent ones; outputs : other mean outputs, one run each [token]
+    count : requests of each run; runs : independent ones; factors : on the mean output, one run each [1]
     """
+    outputs = [factor * stream.output_tokens for factor in factors]
     wanted = [(stream, case.seed + index) for index in range(runs)]
     wanted += [(stream._replace(output_tokens=output), case.seed) for output in outputs]
     found = in_parallel(lambda one: flight_run(case, stream_requests(case, one[0], count, one[1])), wanted)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.analysis.case import Case
+from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.long_prompt import LongPrompt, long_prompt
 from planner.analysis.parallel import in_parallel
 from planner.analysis.steps import Decoders
@@ -16,6 +17,8 @@ from planner.errors import InputError
 from planner.simulator import EngineLimits, LogRow, LogStep, RequestTable, SimulationOptions, SimulationResult, simulate
 
 MOST_CHUNKS = 1500
+_LONG_PROMPT = 100_000
+_TEXTBOOK_DECODERS = Decoders(64.0, 2048.0)
 _LEAD_STEPS = 6
 _AFTER_STEPS = 12
 _LONG_OUTPUT = 400
@@ -146,6 +149,24 @@ class SimulatedLongPrompt:
     def asked(self) -> LongRun:
         """The run under the asked setting."""
         return self.capped if self.capped_is_asked else self.whole
+
+
+def usual(case: Case) -> Experiment:
+    """Return the experiment that a case starts with: the textbook's, or a long prompt beside those in flight as planned."""
+    limits = case.limits
+    if case.textbook:
+        return Experiment(_LONG_PROMPT, _TEXTBOOK_DECODERS, limits.max_num_batched_tokens, None, case.rate_rps)
+    prompt = _LONG_PROMPT if limits.max_model_len is None else min(_LONG_PROMPT, limits.max_model_len - 1)
+    running = Decoders(float(running_sequences(case)), float(round(case.context_tokens)))
+    return Experiment(prompt, running, limits.max_num_batched_tokens, None, case.rate_rps)
+
+
+def running_sequences(case: Case) -> int:
+    """Return how many sequences run at the planned rate by Little's law, at least one and fewer than max_num_seqs [seq]."""
+    stream = Stream(case.rate_rps, case.lengths.prompt_mean, case.lengths.output_mean)
+    found = in_flight(stream, case.kv_bytes_per_token, case.coefficients).in_flight
+    most = max(1, case.limits.max_num_seqs - 1)
+    return max(1, min(most, round(most if found is None else found)))
 
 
 def formula(case: Case, asked: Experiment) -> LongPrompt:

@@ -35,6 +35,7 @@ _PLENTY_BLOCKS = 2**24
 _INVERSE_POINTS = 300
 _LONGEST_PROMPT = 2**20
 _SPREAD_SEED = 31
+_FLOOR_MOVES = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,7 @@ def stream_of(case: Case, prompts: Prompts, around: Surroundings, count: int) ->
         drawn = stretched(drawn, 1.0 if abs(factor - 1.0) < 1e-3 else factor, 1.0)
         service = prefill_service(drawn.prompt_tokens, case.coefficients)
     else:
-        service = PrefillService(prefill_s(prompts.mean_tokens, case.coefficients), prompts.service_cv2)
-        drawn = replace(drawn, prompt_tokens=_prompts_taking(_times(service, count, rng), case), cached_prompt_tokens=None)
+        drawn, service = _with_service(case, drawn, prompts.mean_tokens, prompts.service_cv2, rng)
     poisson = np.cumsum(rng.standard_exponential(count))
     other = poisson if isinstance(around.arrivals, PoissonArrivals) else around.arrivals.sample(count, 1.0, rng)
     cached = np.floor(drawn.prompt_tokens * around.cached_share).astype(np.int64)
@@ -99,6 +99,20 @@ def stream_of(case: Case, prompts: Prompts, around: Surroundings, count: int) ->
         drawn, arrival_s=poisson, block_hashes=None, cached_prompt_tokens=np.minimum(cached, drawn.prompt_tokens - 1)
     )
     return Stream(requests, other, service)
+
+
+def _with_service(
+    case: Case, drawn: Requests, mean_tokens: float, cv2: float, rng: np.random.Generator
+) -> tuple[Requests, PrefillService]:
+    """Return the requests with prompts whose prefill times have the mean of one such prompt and a squared CV.
+
+    No prompt takes less than one token does. Where that floor moves the mean by over 1 %, the service is that of the prompts drawn.
+    """
+    asked = PrefillService(prefill_s(mean_tokens, case.coefficients), cv2)
+    prompts = _prompts_taking(_times(asked, len(drawn), rng), case)
+    found = prefill_service(prompts, case.coefficients)
+    service = asked if abs(found.mean_s - asked.mean_s) <= _FLOOR_MOVES * asked.mean_s else found
+    return replace(drawn, prompt_tokens=prompts, cached_prompt_tokens=None), service
 
 
 def _times(service: PrefillService, count: int, rng: np.random.Generator) -> Floats:
@@ -188,7 +202,7 @@ def departures(
     done: list[str] = []
 
     def one(step: Step) -> Departure:
-        found = _departure(case, stream, around, step, reference)
+        found = departure_of(case, stream, around, step, reference)
         done.append(step)
         tell(f"Simulated {', '.join(done)}", len(done) / len(STEPS))
         return found
@@ -213,7 +227,8 @@ def limits_at(case: Case, stream: Stream, around: Surroundings, step: Step) -> E
     return limits._replace(enable_prefix_caching=step == "arrivals and caching" and around.cached_share > 0.0)
 
 
-def _departure(case: Case, stream: Stream, around: Surroundings, step: Step, reference: float) -> Departure:
+def departure_of(case: Case, stream: Stream, around: Surroundings, step: Step, reference: float) -> Departure:
+    """Return the engine with one departure and those before it; reference : utilisation at which they are compared [1]."""
     limits = limits_at(case, stream, around, step)
     target_s = float(case.ttft_p99_s or 0.0)
     runs: dict[float, TailPoint] = {}

@@ -7,12 +7,12 @@ import streamlit as st
 from planner.analysis.async_scheduling import overlap
 from planner.analysis.async_scheduling_simulated import Sides, SimulatedOverlap, own_sides, own_steps, simulated_overlap
 from planner.analysis.case import Case
+from planner.analysis.long_prompt_simulated import running_sequences
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.charts.lanes import lanes
 from planner.ui.components.common import READABLE_PX, show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
-from planner.ui.components.questions_latency_long import running
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_latency_async as words
 from planner.ui.views.question_inputs import Asked, Input
@@ -26,7 +26,7 @@ _WASTE_AXES = Axis("Requests that end at a stop token (%)", log=False), Axis("Ro
 
 
 def _inputs(case: Case) -> Sequence[Input]:
-    sequences, _ = running(case)
+    sequences = running_sequences(case)
     sides = _TEXTBOOK if case.textbook else own_sides(case, float(sequences))
     return (
         Input("gpu", "Step on the GPU", f"{sides.gpu_s / MS:.4g} ms", reading.duration("ms"), low=1e-5, high=10),

@@ -24,7 +24,7 @@ from planner.ui.words import sentence
 
 _REQUESTS = 10_000
 _RUNS = 4
-_OUTPUTS = (0.5, 1.5, 2.0, 3.0)
+_FACTORS = (0.5, 1.5, 2.0, 3.0)
 _AXES = Axis("Requests in flight, N", log=False), Axis("Requests in flight", log=False)
 _LONGER_AXES = Axis("Output tokens, mean"), Axis("Requests in flight")
 
@@ -47,9 +47,8 @@ def _draw(case: Case, asked: Asked) -> None:
     show(curves(words.flight_title(found), _AXES, words.flight_curves(case, stream, found), marks=marks), "chart-q-flight")
 
     def work(tell: Tell) -> SimulatedFlight:
-        tell(f"Serving {_RUNS} independent runs and {len(_OUTPUTS)} other outputs", 0.2)
-        outputs = [factor * stream.output_tokens for factor in _OUTPUTS]
-        return simulated_flight(case, stream, asked.whole("n"), _RUNS, outputs)
+        tell(f"Serving {_RUNS} independent runs and {len(_FACTORS)} other outputs", 0.2)
+        return simulated_flight(case, stream, asked.whole("n"), _RUNS, _FACTORS)
 
     run = simulated("flight", case, asked, work)
     rules = words.longer_rules(case, longer, stream)

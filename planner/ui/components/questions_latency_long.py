@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import streamlit as st
 
 from planner.analysis.case import Case
-from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.long_prompt import LongPrompt
 from planner.analysis.long_prompt_simulated import (
     Experiment,
@@ -14,6 +13,7 @@ from planner.analysis.long_prompt_simulated import (
     formula,
     simulated_long_prompt,
     threshold_beside,
+    usual,
     why_not_simulated,
 )
 from planner.analysis.steps import Decoders
@@ -27,34 +27,23 @@ from planner.ui.views import questions_latency_long as words
 from planner.ui.views.question_inputs import Asked, Input
 from planner.ui.words import sentence, stop
 
-_TEXTBOOK_PROMPT, _TEXTBOOK_DECODERS, _TEXTBOOK_CONTEXT = 100_000, 64, 2048
 _ITL_AXES = Axis("Time from the long prompt's first step (s)", log=False), Axis("Step, which is the inter-token latency (ms)")
 _TTFT_AXES = Axis("Arrives after the long prompt (s)", log=False), Axis("TTFT (s)")
 _BUDGET_AXES = Axis("TTFT of the long prompt (s)"), Axis("Worst step (ms)")
 
 
 def _inputs(case: Case) -> Sequence[Input]:
-    most = case.limits.max_model_len
-    prompt = _TEXTBOOK_PROMPT if most is None else min(_TEXTBOOK_PROMPT, most - 1)
-    decoders, context = (_TEXTBOOK_DECODERS, _TEXTBOOK_CONTEXT) if case.textbook else running(case)
+    first = usual(case)
     budgets = {f"{budget:,}": budget for budget in sorted({*words.BUDGETS, case.limits.max_num_batched_tokens})}
     thresholds: dict[str, int | None] = {words.NO_THRESHOLD: None} | {f"{each:,}": each for each in words.THRESHOLDS}
     return (
-        Input("prompt", "Long prompt (tokens)", f"{prompt}", reading.whole, low=1, high=2_000_000),
-        Input("decoders", "Sequences that decode", f"{decoders}", reading.whole, low=1, high=4096),
-        Input("context", "Their context (tokens)", f"{context}", reading.whole, low=1, high=1_000_000),
-        Input("rate", "New arrivals/s", f"{case.rate_rps:.4g}", low=1e-3, high=1e4),
+        Input("prompt", "Long prompt (tokens)", f"{first.prompt_tokens}", reading.whole, low=1, high=2_000_000),
+        Input("decoders", "Sequences that decode", f"{first.decoders.sequences:.0f}", reading.whole, low=1, high=4096),
+        Input("context", "Their context (tokens)", f"{first.decoders.context_tokens:.0f}", reading.whole, low=1, high=1_000_000),
+        Input("rate", "New arrivals/s", f"{first.rate_rps:.4g}", low=1e-3, high=1e4),
         Input("budget", "max_num_batched_tokens", f"{case.limits.max_num_batched_tokens:,}", choices=budgets, slider=True),
         Input("threshold", "long_prefill_token_threshold", words.NO_THRESHOLD, choices=thresholds, slider=True),
     )
-
-
-def running(case: Case) -> tuple[int, int]:
-    """Return how many sequences decode at the planned rate, and their mean context."""
-    stream = Stream(case.rate_rps, case.lengths.prompt_mean, case.lengths.output_mean)
-    found = in_flight(stream, case.kv_bytes_per_token, case.coefficients).in_flight
-    most = case.limits.max_num_seqs - 1
-    return max(1, min(most, round(found or most))), round(case.context_tokens)
 
 
 def _draw(case: Case, asked: Asked) -> None:
