@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from planner.analysis.case import Case
 from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.long_prompt import LongPrompt, long_prompt
+from planner.analysis.long_prompt_runs import Arrival, Bar, Experiment, LongRun, SimulatedLongPrompt, SimulatedStep
 from planner.analysis.parallel import in_parallel
 from planner.analysis.steps import Decoders
 from planner.errors import InputError
@@ -24,131 +25,14 @@ _AFTER_STEPS = 12
 _LONG_OUTPUT = 400
 _FEWEST_ARRIVALS = 8
 _MOST_ARRIVALS = 60
+_WANTED_ARRIVALS = 80
+_MOST_DRAWS = 8
 _LANES = 6
 _LATER_SHARE = 0.25
 _BESIDE_SHARE = 4
 _LEAST_THRESHOLD = 16
 Floats = npt.NDArray[np.float64]
 Tokens = npt.NDArray[np.int64]
-Work = Literal["decode", "prefill chunk", "waiting"]
-
-
-class Experiment(NamedTuple):
-    """What arrives.
-
-    prompt_tokens : the long prompt [token]; decoders : whole sequences that decode when it comes
-    budget_tokens : max_num_batched_tokens [token]; threshold_tokens : long_prefill_token_threshold, None for none [token]
-    rate_rps : other arrivals from then on, with the workload's own lengths [request/s]
-    """
-
-    prompt_tokens: int
-    decoders: Decoders
-    budget_tokens: int
-    threshold_tokens: int | None
-    rate_rps: float
-
-
-class SimulatedStep(NamedTuple):
-    """One step of the run: when it starts, counted from the long prompt's first one, and how long it takes [s].
-
-    chunk_tokens, past_tokens : of the long prompt, 0 tokens where it has no row [token]
-    other_prefill_tokens : of new arrivals [token]; decode_rows : sequences that decode; waiting : requests that wait
-    """
-
-    start_s: float
-    duration_s: float
-    chunk_tokens: int
-    past_tokens: int
-    other_prefill_tokens: int
-    decode_rows: int
-    waiting: int
-
-
-class Arrival(NamedTuple):
-    """A request that comes after the long prompt: when, with what prompt, and its TTFT [s], [token], [s]."""
-
-    at_s: float
-    prompt_tokens: int
-    ttft_s: float
-
-
-class Bar(NamedTuple):
-    """A stretch of one lane; lane : "decoders", "long prompt" or the number of an arrival; tokens : per step [token]."""
-
-    lane: str
-    from_s: float
-    to_s: float
-    work: Work
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class LongRun:
-    """One run.
-
-    steps : from the step before the long prompt's first one on; arrivals : by time
-    ttft_s : of the long prompt from the start of its first step [s]; None when it never ended its prefill
-    bars : decoders, long prompt and a few arrivals over time
-    """
-
-    steps: tuple[SimulatedStep, ...]
-    arrivals: tuple[Arrival, ...]
-    ttft_s: float | None
-    bars: tuple[Bar, ...]
-
-    @property
-    def chunks(self) -> tuple[SimulatedStep, ...]:
-        """The steps that hold a chunk of the long prompt."""
-        return tuple(step for step in self.steps if step.chunk_tokens > 1)
-
-    @property
-    def itl_before_s(self) -> float:
-        """Inter-token latency before the long prompt [s]."""
-        return self.steps[0].duration_s
-
-    @property
-    def itl_worst_s(self) -> float:
-        """The longest step that holds a chunk of the long prompt [s]."""
-        return max(step.duration_s for step in self.chunks)
-
-    @property
-    def itl_after_s(self) -> float | None:
-        """The first step that only decodes after the long prompt's last chunk [s]."""
-        last = self.chunks[-1].start_s
-        after = [step for step in self.steps if step.start_s > last and step.chunk_tokens <= 1 and step.other_prefill_tokens == 0]
-        return after[0].duration_s if after else None
-
-    @property
-    def worst_ttft_s(self) -> float | None:
-        """The longest TTFT among new arrivals [s]."""
-        return max((arrival.ttft_s for arrival in self.arrivals), default=None)
-
-    @property
-    def median_ttft_s(self) -> float | None:
-        """The median TTFT of new arrivals [s]."""
-        return float(np.median([arrival.ttft_s for arrival in self.arrivals])) if self.arrivals else None
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedLongPrompt:
-    """The long prompt under two settings, and the same arrivals without it.
-
-    alone : the asked setting without other arrivals, as the formula has it
-    whole, capped : with arrivals, the chunk taking all of the budget and held to `threshold_tokens`
-    without : the same arrivals without the long prompt
-    """
-
-    threshold_tokens: int
-    alone: LongRun
-    whole: LongRun
-    capped: LongRun
-    without: tuple[Arrival, ...]
-    capped_is_asked: bool
-
-    @property
-    def asked(self) -> LongRun:
-        """The run under the asked setting."""
-        return self.capped if self.capped_is_asked else self.whole
 
 
 def usual(case: Case) -> Experiment:
@@ -213,26 +97,47 @@ def simulated_long_prompt(case: Case, asked: Experiment) -> SimulatedLongPrompt:
     if asked.decoders.sequences + 1 > most:
         raise InputError("decoders", asked.decoders.sequences, f"must be below max_num_seqs, {most:,}", "Lower it")
     beside = threshold_beside(asked)
-    runs: list[tuple[int | None, bool]] = [(asked.threshold_tokens, False), (None, True), (beside, True)]
-    alone, whole, capped = in_parallel(lambda run: _run(case, asked._replace(threshold_tokens=run[0]), with_arrivals=run[1]), runs)
-    return SimulatedLongPrompt(beside, alone, whole, capped, _without(case, asked), asked.threshold_tokens is not None)
+    whole, capped = asked._replace(threshold_tokens=None), asked._replace(threshold_tokens=beside)
+    draws = range(max(1, min(_MOST_DRAWS, math.ceil(_WANTED_ARRIVALS / _later_count(asked, formula(case, whole))))))
+    first = in_parallel(lambda one: _run(case, one[0], one[1]), [(asked, None), (whole, 0), (capped, 0)])
+    more = in_parallel(lambda one: _arrivals_of(case, *one), [(each, draw, True) for each in (whole, capped) for draw in draws[1:]])
+    none = in_parallel(lambda draw: _arrivals_of(case, asked, draw, long=False), draws)
+    further = len(draws) - 1
+    return SimulatedLongPrompt(
+        beside,
+        first[0],
+        replace(first[1], arrivals=_pooled([first[1].arrivals, *more[:further]])),
+        replace(first[2], arrivals=_pooled([first[2].arrivals, *more[further:]])),
+        _pooled(none),
+        asked.threshold_tokens is not None,
+        len(draws),
+    )
 
 
-def _run(case: Case, asked: Experiment, *, with_arrivals: bool) -> LongRun:
-    table, long = _table(case, asked, with_arrivals=with_arrivals)
+def _pooled(arrivals: Sequence[tuple[Arrival, ...]]) -> tuple[Arrival, ...]:
+    return tuple(sorted(arrival for each in arrivals for arrival in each))
+
+
+def _run(case: Case, asked: Experiment, draw: int | None) -> LongRun:
+    """Return a run step by step; draw : which arrivals come after the long prompt, None for none."""
+    table, long = _table(case, asked, draw)
     chunks = len(formula(case, asked).steps)
     options = SimulationOptions(log_steps=True, log_most_steps=_steps_for(chunks, len(table)))
     result = simulate(table, _limits(case, asked), case.coefficients, options)
     return _read(result, long)
 
 
-def _without(case: Case, asked: Experiment) -> tuple[Arrival, ...]:
-    table, long = _table(case, asked, with_arrivals=True)
-    zero_s = float(table.arrival_s[long])
-    kept = np.arange(len(table)) != long
-    cached = None if table.cached_prompt_tokens is None else table.cached_prompt_tokens[kept]
-    rest = RequestTable(table.arrival_s[kept], table.prompt_tokens[kept], table.output_tokens[kept], cached_prompt_tokens=cached)
-    return _arrivals(simulate(rest, _limits(case, asked), case.coefficients), long, zero_s)
+def _arrivals_of(case: Case, asked: Experiment, draw: int, long: bool) -> tuple[Arrival, ...]:  # noqa: FBT001
+    """Return what new arrivals wait, with the long prompt in front of them or without it."""
+    table, place = _table(case, asked, draw)
+    zero_s = float(table.arrival_s[place])
+    if not long:
+        kept = np.arange(len(table)) != place
+        cached = None if table.cached_prompt_tokens is None else table.cached_prompt_tokens[kept]
+        table = RequestTable(
+            table.arrival_s[kept], table.prompt_tokens[kept], table.output_tokens[kept], cached_prompt_tokens=cached
+        )
+    return _arrivals(simulate(table, _limits(case, asked), case.coefficients), place, zero_s)
 
 
 def _steps_for(chunks: int, requests: int) -> int:
@@ -251,14 +156,14 @@ def _limits(case: Case, asked: Experiment) -> EngineLimits:
     )
 
 
-def _table(case: Case, asked: Experiment, *, with_arrivals: bool) -> tuple[RequestTable, int]:
+def _table(case: Case, asked: Experiment, draw: int | None) -> tuple[RequestTable, int]:
     """Return the decoders, the long prompt and those after it, and the long prompt's place.
 
     The decoders' contexts count as found in the prefix cache, so that they decode within a few steps and with the asked context.
     """
     found = formula(case, asked)
     count = int(asked.decoders.sequences)
-    later = _later(case, asked) if with_arrivals else Later()
+    later = Later() if draw is None else _later(case, asked, draw)
     lead_s = _lead_s(case, asked)
     steps = _steps_for(len(found.steps), count + 1 + len(later.at_s))
     context = _context(asked)
@@ -297,13 +202,16 @@ class Later(NamedTuple):
     outputs: Tokens = np.zeros(0, np.int64)
 
 
-def _later(case: Case, asked: Experiment) -> Later:
+def _later(case: Case, asked: Experiment, draw: int) -> Later:
     """Return the arrivals while an uncapped prefill lasts and shortly after, the same ones under every threshold."""
-    found = formula(case, asked._replace(threshold_tokens=None))
-    wanted = math.ceil(asked.rate_rps * found.ttft_s * (1.0 + _LATER_SHARE))
-    count = min(_MOST_ARRIVALS, max(_FEWEST_ARRIVALS, wanted))
-    drawn = case.requests(count, asked.rate_rps)
+    count = _later_count(asked, formula(case, asked._replace(threshold_tokens=None)))
+    drawn = replace(case, seed=case.seed + draw).requests(count, asked.rate_rps)
     return Later(drawn.arrival_s, drawn.prompt_tokens, drawn.output_tokens)
+
+
+def _later_count(asked: Experiment, found: LongPrompt) -> int:
+    wanted = math.ceil(asked.rate_rps * found.ttft_s * (1.0 + _LATER_SHARE))
+    return min(_MOST_ARRIVALS, max(_FEWEST_ARRIVALS, wanted))
 
 
 def _read(result: SimulationResult, long: int) -> LongRun:

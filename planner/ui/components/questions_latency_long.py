@@ -6,9 +6,8 @@ import streamlit as st
 
 from planner.analysis.case import Case
 from planner.analysis.long_prompt import LongPrompt
+from planner.analysis.long_prompt_runs import Experiment, SimulatedLongPrompt
 from planner.analysis.long_prompt_simulated import (
-    Experiment,
-    SimulatedLongPrompt,
     by_budget,
     formula,
     simulated_long_prompt,

@@ -8,7 +8,7 @@ import pandas as pd
 
 from planner.analysis.case import Case
 from planner.analysis.long_prompt import LongPrompt
-from planner.analysis.long_prompt_simulated import Bar, Experiment, LongRun, SimulatedLongPrompt
+from planner.analysis.long_prompt_runs import Bar, Experiment, LongRun, SimulatedLongPrompt
 from planner.ui.charts.base import Row
 from planner.ui.charts.curves import Curve, Mark, Rule
 from planner.ui.charts.lanes import Lanes
@@ -85,7 +85,7 @@ def lanes_title(run: LongRun) -> str:
 def itl_curves(found: LongPrompt, run: SimulatedLongPrompt | None, asked: Experiment) -> Sequence[Curve]:
     """Return the step that each decoder waits for a token, over time, in ms: by formula, simulated, and under the other setting."""
     formula = [(row.end_s - row.step_s, row.step_s / MS) for row in found.steps]
-    curves = [Curve("by formula", formula, GREY, dashed=True, name_at=0.9, name_place="below right")]
+    curves = [Curve("by formula", formula, GREY, dashed=True, name_at=0.4, name_place="below right")]
     if run is not None:
         for name, shown, colour in _both(run, asked):
             points = [(step.start_s, step.duration_s / MS) for step in shown.steps if step.start_s >= 0.0]
@@ -153,9 +153,9 @@ def ttft_rules(case: Case) -> Sequence[Rule]:
 
 def ttft_title(run: SimulatedLongPrompt) -> str:
     """Return the finding of the chart."""
-    whole, capped = run.whole.median_ttft_s, run.capped.median_ttft_s
+    whole, capped = (run.median_ttft_s(each.arrivals) for each in (run.whole, run.capped))
     return (
-        f"Half of the new arrivals wait over {seconds(whole)}; with a threshold of {run.threshold_tokens:,} tokens over "
+        f"Half of those who come meanwhile wait over {seconds(whole)}; with a threshold of {run.threshold_tokens:,} tokens over "
         f"{seconds(capped)}"
     )
 
@@ -257,8 +257,9 @@ def flags(asked: Experiment, threshold: int) -> str:
 def caption(run: SimulatedLongPrompt, asked: Experiment, seed: int) -> str:
     """Return what was simulated."""
     return (
-        f"{len(run.whole.arrivals)} arrivals of the workload at {figure(asked.rate_rps)} a second after the long prompt, the same "
-        f"ones in each run (seed {seed}); the decoders start with their contexts cached. The table of steps is without arrivals."
+        f"{len(run.whole.arrivals)} arrivals of the workload at {figure(asked.rate_rps)} a second after the long prompt, in "
+        f"{plural(run.draws, 'draw')} (seeds from {seed}), the same ones under each setting; decoders start with contexts "
+        "cached. The table of steps is without arrivals."
     )
 
 
