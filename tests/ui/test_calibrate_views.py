@@ -125,11 +125,14 @@ def test_without_a_plan_the_scenario_s_first_gpu_stands_in() -> None:
     assert (used.record.gpu_id, used.place.tensor_parallel) == ("l40s", 2)
 
 
-def test_using_a_record_adds_its_gpu_where_others_are_compared() -> None:
+def test_using_a_record_plans_for_its_gpu() -> None:
     record = load_record("l40s/vllm-0.24.0")
-    assert views.patch_for(record, Scenario()) == {"engine.calibration_id": record.id}
-    other = scenario_from_dict({"hardware": {"gpu_ids": ["h100-80g-sxm"]}})
-    assert views.patch_for(record, other)["hardware.gpu_ids"] == ["h100-80g-sxm", "l40s"]
+    named = scenario_from_dict({"hardware": {"gpu_ids": ["h100-80g-sxm", "l40s"]}})
+    assert views.patch_for(record, named) == {"engine.calibration_id": record.id}
+    for gpu_ids in ([], ["h100-80g-sxm"]):
+        other = scenario_from_dict({"hardware": {"gpu_ids": gpu_ids}})
+        assert views.patch_for(record, other) == {"engine.calibration_id": record.id, "hardware.gpu_ids": ["l40s"]}
+    assert views.patch_for(load_record("textbook"), Scenario()) == {"engine.calibration_id": "textbook"}
 
 
 def test_the_example_says_what_it_is() -> None:

@@ -77,9 +77,7 @@ def _x(values: Sequence[float], clip: tuple[float, float]) -> Spec:
     """Return an axis that holds every value and the zero, no further than the clip."""
     low, high = min(0.0, *values) * _ROOM - 2.0, max(0.0, *values) * _ROOM + 2.0
     low, high = max(low, clip[0]), min(high, clip[1])
-    cut = high >= clip[1]
-    title = f"{_X_TITLE}{f'; beyond {clip[1]:.0f} drawn at the edge' if cut else ''}"
-    return {"scale": {"domain": [low, high], "nice": False, "clamp": True}, "axis": axis(title)}
+    return {"scale": {"domain": [low, high], "nice": False, "clamp": True}, "axis": axis(_X_TITLE)}
 
 
 def _names() -> Spec:

@@ -88,7 +88,10 @@ def _charts(chosen: ShippedAccuracy, metric: Metric) -> None:
     with left:
         if dots:
             show(strips(dots, lines, rows.CLIP_PCT, title), key="chart-accuracy-groups")
-            st.caption("A dot for each model at its median error, larger with more points; the faint bar spans 80 % of its errors.")
+            st.caption(
+                "A dot for each model at its median error, larger with more points; the faint bar spans 80 % of its errors. "
+                "What lies beyond an end of the axis is drawn at it."
+            )
     with right:
         boxes = rows.overall_rows(chosen, metric)
         if boxes:

@@ -139,7 +139,7 @@ def use_button(chosen: CalibrationRecord, scenario: Scenario, key: str) -> None:
         type="primary",
         icon=":material/check:",
         disabled=scenario.engine.calibration_id == chosen.id,
-        help="The plan names this record; it is in the sidebar under Advanced and in the link.",
+        help="The plan names this record and is made for its GPU; both are in the sidebar and in the link.",
         on_click=use,
         args=(scenario, views.patch_for(chosen, scenario), chosen.id),
     )

@@ -75,14 +75,8 @@ def own_ids() -> frozenset[str]:
 
 
 def patch_for(record: CalibrationRecord, scenario: Scenario) -> dict[str, Any]:
-    """Return what a scenario must change to plan with a record: its id, and its GPU among those compared."""
+    """Return what a scenario must change to plan with a record: its id, and its GPU alone unless that is among those named."""
     patch: dict[str, Any] = {"engine.calibration_id": record.id}
-    gpu_ids = scenario.hardware.gpu_ids
-    if record.gpu_id is not None and gpu_ids and record.gpu_id not in gpu_ids:
-        patch["hardware.gpu_ids"] = [*gpu_ids, record.gpu_id]
+    if record.gpu_id is not None and record.gpu_id not in scenario.hardware.gpu_ids:
+        patch["hardware.gpu_ids"] = [record.gpu_id]
     return patch
-
-
-def is_stored(record: CalibrationRecord) -> bool:
-    """Whether a record can be named: a prior that was made for this plan has no file."""
-    return record.id in record_paths()
