@@ -34,7 +34,7 @@ def _inputs(case: Case) -> Sequence[Input]:
         Input("rate", "Requests/s of the replica", f"{case.rate_rps:.4g}", low=1e-3, high=1e5),
         Input("prompt", "Prompt tokens, mean", f"{case.lengths.prompt_mean:.4g}", low=1, high=1e6),
         Input("output", "Output tokens, mean", f"{case.lengths.output_mean:.4g}", low=1, high=1e6),
-        Input("n", "Requests to simulate", f"{_REQUESTS}", reading.whole, low=100, high=100_000),
+        Input("n", "Requests to simulate", f"{_REQUESTS}", reading.whole, low=100, high=50_000),
     )
 
 

@@ -27,7 +27,7 @@ def flight_curves(case: Case, stream: Stream, found: InFlight) -> Sequence[Curve
     sides = [(n, stream.rate_rps * duration_s(max(n, 1e-3), stream, case.coefficients)) for n in numbers]
     return (
         Curve("N itself", [(n, n) for n in numbers], GREY, name_at=0.97, name_place="above left"),
-        Curve("rate × time in the engine at N", sides, ACCENT, name_at=0.97, name_place="below left"),
+        Curve("rate × time in the engine at N", sides, ACCENT, name_at=0.72, name_place="below right"),
     )
 
 
@@ -54,12 +54,12 @@ def longer_curves(longer: LongerOutputs, simulated: SimulatedFlight | None) -> S
     ]
     most = _SHOWN_FACTOR * max([number for _, number in numbers], default=0.0)
     held = [(point.output_tokens, point.held) for point in longer.points if point.held <= most]
-    curves = [Curve("in flight, by formula", numbers, ACCENT, name_at=0.8, name_place="above left")]
+    curves = [Curve("in flight, by formula", numbers, ACCENT, name_at=0.75, name_place="below right")]
     if len(held) > _FEW:
-        curves.append(Curve("the KV cache holds", held, GREY, name_at=0.7, name_place="above left"))
+        curves.append(Curve("the KV cache holds", held, GREY, name_at=0.0, name_place="below right"))
     if simulated is not None:
         dots = [(output, run.in_flight) for output, run in simulated.by_output if run.stable]
-        curves.append(Curve("simulated", dots, HUES[1], dots=True, name_at=1.0, name_place="below right"))
+        curves.append(Curve("simulated", dots, HUES[1], dots=True, name_at=1.0, name_place="above right"))
     return curves
 
 

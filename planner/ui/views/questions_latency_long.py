@@ -119,30 +119,15 @@ def itl_title(run: SimulatedLongPrompt | None, found: LongPrompt) -> str:
 
 def ttft_curves(found: LongPrompt, run: SimulatedLongPrompt, asked: Experiment) -> Sequence[Curve]:
     """Return TTFT of new arrivals by when they come [s]; a line by formula: until the long prompt's prefill ends."""
+    shown = [(name, each.arrivals, colour) for name, each, colour in _both(run, asked)]
+    shown.append(("no long prompt", run.without, ACCENT))
     curves = [
-        Curve(
-            name,
-            [(arrival.at_s, arrival.ttft_s) for arrival in shown.arrivals],
-            colour,
-            dots=True,
-            name_at=1.0,
-            name_place="above right",
-        )
-        for name, shown, colour in _both(run, asked)
+        Curve(name, [(one.at_s, one.ttft_s) for one in arrivals], colour, dots=True, name_at=0.0, name_place="above right")
+        for name, arrivals, colour in shown
     ]
-    curves.append(
-        Curve(
-            "no long prompt",
-            [(one.at_s, one.ttft_s) for one in run.without],
-            ACCENT,
-            dots=True,
-            name_at=0.95,
-            name_place="below left",
-        )
-    )
     if found.lockout_s:
         line = [(found.lockout_s * share, found.lockout_s * (1.0 - share)) for share in (index / _LINE for index in range(_LINE))]
-        curves.append(Curve("by formula", line, GREY, dashed=True, name_at=0.0, name_place="below right"))
+        curves.append(Curve("by formula", line, GREY, dashed=True, name_at=0.75, name_place="above right"))
     return curves
 
 
