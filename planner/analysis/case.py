@@ -77,7 +77,10 @@ class Case:
 
     def serve(self, requests: Requests, options: SimulationOptions | None = None) -> SimulationResult:
         """Return what the replica makes of requests, as its clients see it."""
-        result = simulate(requests, self.limits, self.coefficients, options or SimulationOptions())
+        return self.seen_by_clients(simulate(requests, self.limits, self.coefficients, options or SimulationOptions()))
+
+    def seen_by_clients(self, result: SimulationResult) -> SimulationResult:
+        """Return an engine's run with the time that each request spends outside the engine."""
         if not self.request_s:
             return result
         return replace(result, first_token_s=result.first_token_s + self.request_s, finish_s=result.finish_s + self.request_s)

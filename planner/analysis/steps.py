@@ -49,14 +49,29 @@ def decode_step(decoders: Decoders, c: StepCoefficients) -> StepTime:
 
 def mixed_step_s(decoders: Decoders, chunk: Chunk, c: StepCoefficients) -> float:
     """Return the time of a step that decodes and computes one chunk of a prompt [s]."""
-    base = _decode_shape(decoders.sequences, decoders.context_tokens, c)
-    shape = base._replace(
-        scheduled_tokens=base.scheduled_tokens + chunk.new_tokens,
-        sampled_tokens=base.sampled_tokens + float(chunk.ends_prompt),
-        sequences=base.sequences + 1.0,
-        prefill_pairs=causal_pairs(chunk.past_tokens, chunk.new_tokens),
-        prefill_window_pairs=window_pairs(chunk.past_tokens, chunk.new_tokens, c.window_tokens) if c.window_tokens else 0.0,
-        prefill_context_tokens=chunk.past_tokens,
+    return float(step_s(_mixed_shape(decoders, chunk, c), c))
+
+
+def mixed_step(decoders: Decoders, chunk: Chunk, c: StepCoefficients) -> StepTime:
+    """Return the same step with its parts."""
+    return step_time(_mixed_shape(decoders, chunk, c), c)
+
+
+def filled_step_s(decoders: Decoders, new_tokens: float, prompt_tokens: float, c: StepCoefficients) -> float:
+    """Return the time of a step that decodes and computes so many tokens of equal prompts, whole ones and parts alike [s].
+
+    new_tokens : of prompts, in this step [token]; prompt_tokens : of each prompt [token]
+
+    A token attends half of its prompt on average, wherever chunks are cut; a part of a prompt finds half of the rest cached.
+    """
+    shape = _mixed_shape(decoders, Chunk(new_tokens, max(prompt_tokens - new_tokens, 0.0) / 2.0), c)
+    seen = min(prompt_tokens / 2.0, c.window_tokens) if c.window_tokens else 0.0
+    ended = new_tokens / prompt_tokens
+    shape = shape._replace(
+        sampled_tokens=decoders.sequences + ended,
+        sequences=decoders.sequences + max(ended, 1.0),
+        prefill_pairs=new_tokens * prompt_tokens / 2.0,
+        prefill_window_pairs=new_tokens * seen,
     )
     return float(step_s(shape, c))
 
@@ -93,6 +108,18 @@ def require_positive(field: str, value: float, unit: str) -> None:
     """Raise InputError unless a figure is finite and above 0; unit : for the remedy."""
     if not (np.isfinite(value) and value > 0.0):
         raise InputError(field, value, "must be finite and above 0", f"Give it in {unit}")
+
+
+def _mixed_shape(decoders: Decoders, chunk: Chunk, c: StepCoefficients) -> StepShape:
+    base = _decode_shape(decoders.sequences, decoders.context_tokens, c)
+    return base._replace(
+        scheduled_tokens=base.scheduled_tokens + chunk.new_tokens,
+        sampled_tokens=base.sampled_tokens + float(chunk.ends_prompt),
+        sequences=base.sequences + 1.0,
+        prefill_pairs=causal_pairs(chunk.past_tokens, chunk.new_tokens),
+        prefill_window_pairs=window_pairs(chunk.past_tokens, chunk.new_tokens, c.window_tokens) if c.window_tokens else 0.0,
+        prefill_context_tokens=chunk.past_tokens,
+    )
 
 
 def _decode_shape(sequences: Number, context_tokens: Number, c: StepCoefficients) -> StepShape:

@@ -1,0 +1,123 @@
+"""What the case's engine makes of requests at given settings, as the few figures that questions compare."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.analysis.case import Case
+from planner.memory import memory_budget
+from planner.simulator import MeasureOptions, SimulationOptions, SimulationResult, Target, Verdict, goodput, summarise
+from planner.workloads import Requests
+
+_OPTIONS = SimulationOptions(over_time=False)
+_MEASURE = MeasureOptions(percentiles=(95.0, 99.0), batches=1)
+_SATURATION_REQUESTS = 2000
+_RAMP_SHARE = 0.2
+_SAME = 1e-3  # figures that people type carry four digits
+
+
+class Served(NamedTuple):
+    """One run, its first tenth of requests left out.
+
+    tokens_per_s, requests_per_s : output tokens and requests, from the first to the last token [token/s], [request/s]
+    good_share : requests that met every target, each taken as a bound on every request [1]; good_rps : a second [request/s]
+    running : mean sequences in the batch [seq]
+    """
+
+    tokens_per_s: float
+    requests_per_s: float
+    ttft_p95_s: float
+    ttft_p99_s: float
+    tpot_p95_s: float
+    tpot_p99_s: float
+    e2e_mean_s: float
+    e2e_p95_s: float
+    good_share: float
+    good_rps: float
+    running: float
+    preemptions: int
+    verdict: Verdict
+
+
+def served(result: SimulationResult, targets: Sequence[Target]) -> Served | None:
+    """Return a run's figures; None when it was stopped or the engine refused nearly all, so that there is nothing to measure."""
+    found = summarise(result, _MEASURE)
+    if not result.finished or found.ttft.count == 0 or found.tpot.count == 0:
+        return None
+    good = goodput(result, targets)
+    return Served(
+        tokens_per_s=found.output_tokens_per_s,
+        requests_per_s=found.requests_per_s,
+        ttft_p95_s=found.ttft.percentiles[95.0].value,
+        ttft_p99_s=found.ttft.percentiles[99.0].value,
+        tpot_p95_s=found.tpot.percentiles[95.0].value,
+        tpot_p99_s=found.tpot.percentiles[99.0].value,
+        e2e_mean_s=found.e2e.mean.value,
+        e2e_p95_s=found.e2e.percentiles[95.0].value,
+        good_share=good.share,
+        good_rps=good.requests_per_s,
+        running=result.averages.running,
+        preemptions=result.totals.preemptions,
+        verdict=result.verdict,
+    )
+
+
+def serve(case: Case, requests: Requests, targets: Sequence[Target]) -> Served | None:
+    """Serve requests and return the figures as the clients see them; see `served`."""
+    return served(case.serve(requests, _OPTIONS), targets)
+
+
+def targets_of(ttft_s: float, tpot_s: float) -> tuple[Target, ...]:
+    """Return a bound on each request's TTFT and on its TPOT [s]."""
+    return (Target("ttft", ttft_s), Target("tpot", tpot_s))
+
+
+def with_knobs(case: Case, max_num_seqs: int, max_num_batched_tokens: int) -> Case | None:
+    """Return the case with other settings and the KV cache that they leave; None when its engine would not start with them.
+
+    max_num_seqs above the budget is lowered to it, as the engine does with its defaults. The textbook's memory doesn't depend on
+    the settings.
+    """
+    seqs = min(max_num_seqs, max_num_batched_tokens)
+    blocks = case.limits.num_blocks
+    if not case.textbook:
+        own = _blocks(case, case.limits.max_num_seqs, case.limits.max_num_batched_tokens)
+        other = _blocks(case, seqs, max_num_batched_tokens)
+        blocks = blocks * other // own if own else 0
+        if blocks < 1:
+            return None
+    return case.with_limits(max_num_seqs=seqs, max_num_batched_tokens=max_num_batched_tokens, num_blocks=blocks)
+
+
+def _blocks(case: Case, max_num_seqs: int, max_num_batched_tokens: int) -> int:
+    config = case.deployment.engine.replace(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
+    budget = memory_budget(replace(case.deployment, engine=config))
+    return budget.num_blocks if budget.fits else 0
+
+
+def stretch_prompts(requests: Requests, factor: float) -> Requests:
+    """Return the requests with longer or shorter prompts, each of at least one token; factor : on every prompt [1]."""
+    if abs(factor - 1.0) < _SAME:
+        return requests
+    prompts = np.maximum(np.rint(requests.prompt_tokens * factor), 1.0).astype(np.int64)
+    return replace(requests, prompt_tokens=prompts, cached_prompt_tokens=None)
+
+
+def all_at_once(requests: Requests) -> Requests:
+    """Return the requests, all waiting at time 0."""
+    return replace(requests, arrival_s=np.zeros(len(requests)))
+
+
+def saturated_rps(case: Case, count: int = _SATURATION_REQUESTS) -> float | None:
+    """Return the rate at which requests leave an engine whose queue never empties [request/s]; None when none gets through.
+
+    Taken over the middle of a run in which all requests wait from the start.
+    """
+    result = case.serve(all_at_once(case.requests(count)), _OPTIONS)
+    ends = np.sort(result.finish_s[np.isfinite(result.finish_s)])
+    first, last = int(_RAMP_SHARE * len(ends)), int((1.0 - _RAMP_SHARE) * len(ends)) - 1
+    if not result.finished or last <= first or ends[last] <= ends[first]:
+        return None
+    return float((last - first) / (ends[last] - ends[first]))
