@@ -1,6 +1,8 @@
 """The Calibrate page, driven from app.py: before any upload, a fit to a file, a kept record, and files that are none."""
 
 import gzip
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,6 +165,30 @@ def test_files_and_form_come_back_after_another_page(page: AppTest) -> None:
     page.button(key="calibrate-clear").click()
     run(page)
     assert not has(page, "calibrate-submit")
+
+
+def test_a_long_fit_shows_its_progress_and_can_be_given_up(page: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def endless(_files: object, _target: object, tell: Callable[[str, float], None]) -> None:
+        try:
+            while True:
+                tell("Serving the requests again", 0.4)
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("planner.ui.components.calibrate_fit.fit_files", endless)
+    page.button(key="calibrate-example").click()
+    until(run(page), lambda each: has(each, "calibrate-submit"))
+    page.selectbox(key="calibrate-gpu_id").set_value("l40s")
+    page.button(key="calibrate-submit").click()
+    until(run(page), lambda each: has(each, "cancel-fit"))
+    page.button(key="cancel-fit").click()
+    run(page)
+    assert ended.wait(10.0)
+    assert "Cancelled" in text_of(page)
+    assert has(page, "again-fit")
 
 
 BAD = {

@@ -1,6 +1,7 @@
 """What the Calibrate page says: records in words, commands for collectors, files, fits, and charts that Altair's schema takes."""
 
 import gzip
+import json
 import shlex
 
 import altair as alt
@@ -192,6 +193,36 @@ def test_a_field_of_the_form_that_cannot_be_meant_is_named(field: str, text: str
     with pytest.raises(InputError) as fault:
         files.target_of({"gpu_id": "l40s", field: text}, place())
     assert field in str(fault.value)
+
+
+BENCH = {
+    "date": "20261101-120000", "backend": "vllm", "model_id": "meta-llama/Llama-3.1-8B-Instruct", "num_prompts": 40,
+    "request_rate": 2.0, "burstiness": 1.0, "max_concurrency": None, "duration": 21.0, "completed": 40, "failed": 0,
+    "total_input_tokens": 10_240, "total_output_tokens": 2_560, "request_throughput": 1.905, "output_throughput": 121.9,
+    "total_token_throughput": 609.5, "mean_ttft_ms": 35.0, "median_ttft_ms": 33.0, "p99_ttft_ms": 60.0, "mean_tpot_ms": 7.5,
+    "median_tpot_ms": 7.4, "p99_tpot_ms": 9.0, "mean_itl_ms": 7.5, "median_itl_ms": 7.3, "p99_itl_ms": 12.0,
+}  # fmt: skip
+
+
+def test_a_benchmark_s_result_fills_the_form_and_asks_for_what_it_lacks() -> None:
+    usable = files.usable(files.read_all([files.Given("bench.json", json.dumps(BENCH).encode(), "x")]))
+    initial = files.initial_values(usable, place("qwen3-8b"))
+    assert (initial["model_id"], initial["engine"], initial["gpu_id"]) == (LLAMA, "vllm", "h100-80g-sxm")
+    assert {field.name for field in files.form_fields(usable, "fit")} > {"gpu_id", "model_id", "tp", "max_num_seqs"}
+    assert files.unknown_names(usable, "fit") == ()
+    assert files.runs_frame(usable)["Load"].tolist() == ["Poisson, 2 requests/s"]
+    fit = fit_files(usable, files.target_of(initial, place()))
+    assert "TTFT" in words.summary(fit)
+    rows, title = words.point_rows(fit)
+    holds(predicted_measured(rows, title, "ms"))
+
+
+def test_a_model_that_the_catalogue_lacks_is_named() -> None:
+    other = json.dumps({**BENCH, "model_id": "someone/Tiny-<b>Model"}).encode()
+    usable = files.usable(files.read_all([files.Given("bench.json", other, "x")]))
+    (note,) = files.unknown_names(usable, "fit")
+    assert "Tiny-" in note
+    assert files.initial_values(usable, place())["model_id"] == LLAMA
 
 
 BAD = {

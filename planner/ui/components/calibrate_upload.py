@@ -84,8 +84,7 @@ def form(files: Sequence[UserFile], place: Place, slot: str, submit: str) -> Tar
     """
     fields = views.form_fields(files, slot)
     _fill(files, place, slot)
-    note = views.unknown_device(files)
-    if note is not None:
+    for note in views.unknown_names(files, slot):
         st.caption(f":material/info: {sentence(note)}")
     with st.form(f"{slot}-form", width=READABLE_PX):
         columns = st.columns(2, gap="medium")

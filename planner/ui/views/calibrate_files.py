@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pandas as pd
 from pydantic import ValidationError
 
+from planner.accuracy.names import model_named
 from planner.calibration.importers import BenchmarkRun, Spread
 from planner.calibration.records import CalibrationRecord, load_record
 from planner.engines import ENGINE_VERSIONS
@@ -190,9 +191,9 @@ def values_of_target(target: Target) -> dict[str, str]:
 
 
 def _model_id(name: str) -> str | None:
-    """Return the catalogue's model behind a name in a file, by its last part; None when it is none."""
-    last = name.rstrip("/").rpartition("/")[2].lower()
-    return last if last in model_names() else None
+    """Return the catalogue's model behind a name in a file; None when it is none."""
+    found = model_named(name.rstrip("/").rpartition("/")[2]) or model_named(name)
+    return None if found is None else found.id
 
 
 def target_of(values: Mapping[str, str], place: Place) -> Target:
@@ -213,12 +214,20 @@ def target_of(values: Mapping[str, str], place: Place) -> Target:
 _WHOLE = frozenset({"tp", "max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens", "replicas"})
 
 
-def unknown_device(files: Sequence[UserFile]) -> str | None:
-    """Return a note where the files name a device that isn't in the catalogue; None otherwise."""
-    named = next((file.gpu_name for file in files if file.gpu_name), None)
-    if named is None or gpu_of_device(named) is not None:
-        return None
-    return f"The measured device, {named}, is none of the catalogue by its name: choose the GPU that it is."
+def unknown_names(files: Sequence[UserFile], slot: str) -> tuple[str, ...]:
+    """Return notes on a device and a model that the files name and the catalogue doesn't know; the form asks for them."""
+    asked = {field.name for field in form_fields(files, slot)}
+    device = next((file.gpu_name for file in files if file.gpu_name), None)
+    model = next((file.model for file in files if file.model), None)
+    notes = []
+    if device is not None and gpu_of_device(device) is None:
+        notes.append(f"The measured device, {device}, is none of the catalogue by its name: choose the GPU that it is.")
+    if model is not None and "model_id" in asked and _model_id(model) is None:
+        notes.append(
+            f"The measured model, {model}, is none of the catalogue by its name: choose it, or add its config.json on the "
+            "Catalogue page first."
+        )
+    return tuple(notes)
 
 
 def kept_record(path: Path) -> CalibrationRecord:

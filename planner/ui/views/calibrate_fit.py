@@ -13,6 +13,7 @@ from planner.ui.words import DASH, figure, percent, plural, seconds, span, stop
 from planner.units import MS
 
 MOST_POINTS = 600
+MOST_NAMED = 2
 Input = Literal["sequences", "context_tokens"]
 _METRICS = {"step": "step time", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "throughput": "throughput"}
 _NEAR = 0.5
@@ -195,11 +196,12 @@ def _parameter_row(value: FittedValue) -> dict[str, str]:
 
 
 def parameter_title(fit: CalibrationFit) -> str:
-    """Return how many parameters the data inform."""
-    informed = [value for value in fit.parameters if value.informed_by == "data"]
-    held = [name_of(value.path) for value in fit.parameters if value.informed_by != "data"]
-    counted = f"The data inform {len(informed)} of {plural(len(fit.parameters), 'fitted figure')}"
-    return f"{counted}; the prior still holds: {', '.join(held)}" if held else counted
+    """Return how many parameters the data inform, and which the prior still holds where they are few."""
+    held = [lower(name_of(value.path)) for value in fit.parameters if value.informed_by != "data"]
+    counted = f"The data inform {len(fit.parameters) - len(held)} of {plural(len(fit.parameters), 'fitted figure')}"
+    if not held:
+        return counted
+    return f"{counted}; the prior still holds {' and '.join(held) if len(held) <= MOST_NAMED else 'the others'}"
 
 
 def fitted_paths(fit: CalibrationFit) -> frozenset[str]:
