@@ -77,9 +77,8 @@ def head_of_line(long_tokens: float, short_tokens: float, shorts: int, c: StepCo
         gain,
         delay_s,
         Explanation(
-            f"Each of {shorts} short prompts behind a prompt of {long_tokens:g} tokens waits {blocked_s:.3f} s for its prefill; "
-            "shortest "
-            f"first cuts mean TTFT by a factor of {gain:.1f} and delays the long one by {delay_s:.3f} s.",
+            f"Each of {shorts} short prompts behind a prompt of {long_tokens:,.0f} tokens waits {blocked_s:.3f} s for its prefill; "
+            f"shortest first cuts mean TTFT by a factor of {gain:.1f} and delays the long one by {delay_s:.3f} s.",
             f"{long_tokens:g} tokens × {c.linear_s_per_token * 1e6:.2f} µs + {long_tokens:g}²/2 pairs × "
             f"{c.prefill_s_per_pair * 1e9:.3f} ns + head = {blocked_s:.4f} s",
             "--long-prefill-token-threshold lets short prompts in between the chunks of a long one; vLLM itself has fcfs and "
