@@ -7,7 +7,7 @@
 True
 """
 
-from planner.plans.planning import first_answer, plan
+from planner.plans.planning import Answer, complete, first_answer, plan
 from planner.plans.results import (
     Candidate,
     Change,
@@ -24,6 +24,7 @@ from planner.plans.results import (
 )
 
 __all__ = [
+    "Answer",
     "Candidate",
     "Change",
     "DefaultKnobs",
@@ -36,6 +37,7 @@ __all__ = [
     "Plan",
     "PlannedLoad",
     "Rejection",
+    "complete",
     "first_answer",
     "plan",
 ]

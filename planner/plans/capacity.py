@@ -1,10 +1,9 @@
-"""The largest rate at which one replica meets its targets, by simulating the engine over the workload's own requests.
+"""What one replica does at a rate, by simulating the engine over the workload's own requests.
 
 All rates of one search serve the same requests with their arrival times stretched (common random numbers), so that two rates or two
 settings differ by what they do and not by luck.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,29 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.plans.results import Knobs, Latency
-from planner.scenario import Targets
-from planner.simulator import EngineLimits, SimulationResult, simulate, values_s
-from planner.simulator.metrics import Metric
+from planner.simulator import EngineLimits, SimulationOptions, SimulationResult, measured_s, percentile_s, simulate
 from planner.step_model import StepCoefficients
 from planner.workloads import ProfileArrivals, Requests, Workload
 
 SEARCH_REQUESTS = 2500
 COARSE_REQUESTS = 1200
 ANSWER_REQUESTS = 20_000
-WARM_UP_SHARE = 0.1
-_HALVINGS = 4
-_ROUNDS = 10
-_PRECISION = 0.012
-_COARSE_PRECISION = 0.03
-_EDGE = 0.08
-_STRIDES = 4
-_USELESS_SHARE = 0.1
-_FIRST_STRIDE = 1.15
 _DRAIN_SHARE = 0.2
 _LIFE_SHARES = (1 / 6, 1 / 2, 5 / 6)
 _RUNNING_VALUES = 300
-_MARGIN = 1.1
 _REQUESTS_PER_SEQUENCE = 10
+_PERCENTILE = 99.0
+_LATENCIES_ONLY = SimulationOptions(over_time=False)
 
 
 class Replica(NamedTuple):
@@ -123,33 +112,17 @@ def _running(demand: Demand) -> tuple[int, ...]:
     return tuple(int(tokens) for tokens in np.ceil(held[order][places]))
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What one replica carries.
-
-    rate_rps : largest rate that meets the targets [request/s]; None when none does
-    binds : what stops it there
-    latency : at that rate, or at the lowest rate tried when no rate meets the targets
-    running_peak : most sequences at once at that rate and just above it; a max_num_seqs above it changes nothing [seq]
-    """
-
-    rate_rps: float | None
-    binds: str
-    latency: Latency
-    running_peak: int | None = None
-
-
 @lru_cache(maxsize=200_000)
 def latency_at(demand: Demand, replica: Replica, knobs: Knobs, rate_rps: float) -> Latency:
     """Return the latencies of one replica at one rate; same arguments, same answer.
 
     A run shorter than ten generations of the sequences in flight would be mostly ramp and drain: it is repeated on a larger sample.
     """
-    result = simulate(demand.at(rate_rps), replica.limits(knobs), replica.coefficients)
+    result = simulate(demand.at(rate_rps), replica.limits(knobs), replica.coefficients, _LATENCIES_ONLY)
     enough = _enough(result.averages.running)
     if demand.count < enough and result.verdict != "overloaded":
         return latency_at(replace(demand, count=enough), replica, knobs, rate_rps)
-    ttft_s, tpot_s = _measured_s(result, "ttft"), _measured_s(result, "tpot")
+    ttft_s, tpot_s = measured_s(result, "ttft"), measured_s(result, "tpot")
     return Latency(
         rate_rps=rate_rps,
         ttft_mean_s=_mean(ttft_s) + replica.request_s,
@@ -163,6 +136,7 @@ def latency_at(demand: Demand, replica: Replica, knobs: Knobs, rate_rps: float) 
         stable=result.verdict != "overloaded",
         binds=resource_that_binds(result),
         method="simulated",
+        kv_free=result.totals.preemptions == 0 and result.bound_shares()["KV blocks"] == 0.0,
     )
 
 
@@ -173,7 +147,7 @@ def saturated_rps(demand: Demand, replica: Replica, knobs: Knobs) -> float:
     All requests wait from the start; the rate is taken over the middle of the run, without its ramp and its drain, and over a
     larger sample when the batch is large.
     """
-    result = simulate(demand.all_at_once(), replica.limits(knobs), replica.coefficients)
+    result = simulate(demand.all_at_once(), replica.limits(knobs), replica.coefficients, _LATENCIES_ONLY)
     enough = _enough(result.averages.peak_running)
     if demand.count < enough:
         return saturated_rps(replace(demand, count=enough), replica, knobs)
@@ -193,108 +167,6 @@ def _enough(running: float) -> int:
     return min(ANSWER_REQUESTS, count)
 
 
-@lru_cache(maxsize=50_000)
-def capacity_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets) -> Capacity:
-    """Return the largest rate at which one replica meets the targets, to about 1 %.
-
-    Without targets it is the saturated rate. With them, a rate meets them when the run isn't overloaded and both percentiles hold;
-    a replica that misses them even at a sixteenth of its saturated rate has no useful capacity.
-    The search halves the rate until one meets them, then closes in by false position (with Illinois' rule) on the logarithms of
-    the rate and of the worse ratio of percentile to target.
-    """
-    saturated = saturated_rps(demand, replica, knobs)
-    if saturated <= 0.0:
-        return Capacity(None, "nothing fits", latency_at(demand, replica, knobs, 1e-3))
-    if targets.offline:
-        at = latency_at(demand, replica, knobs, saturated)
-        return Capacity(saturated, at.binds, at)
-    missed = latency_at(demand, replica, knobs, saturated * _MARGIN)
-    if miss(missed, targets) <= 0.0:
-        return Capacity(saturated, missed.binds, missed, missed.running_peak)
-    met = missed
-    for halvings in range(1, _HALVINGS + 1):
-        met = latency_at(demand, replica, knobs, saturated / 2**halvings)
-        if miss(met, targets) <= 0.0:
-            break
-        missed = met
-    else:
-        return Capacity(None, missed_target(met, targets), met)
-    met, missed = _close_in(demand, replica, knobs, targets, (met, missed))
-    peak = max(met.running_peak or 0, missed.running_peak or 0)
-    return Capacity(met.rate_rps, missed_target(missed, targets), met, peak)
-
-
-@lru_cache(maxsize=50_000)
-def capacity_from(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, guess_rps: float) -> Capacity:
-    """Return what `capacity_of` finds, in half the simulations where a guess is near.
-
-    guess_rps : a rate near the capacity, such as that of other settings or of a like replica [request/s]
-
-    Strides away from the guess, each the square of the one before, bracket the capacity; a guess that is far off is dropped.
-    """
-    if targets.offline or guess_rps <= 0.0:
-        return capacity_of(demand, replica, knobs, targets)
-    edge = latency_at(demand, replica, knobs, guess_rps)
-    upwards = meets(edge, targets)
-    for stride in range(_STRIDES):
-        factor = _FIRST_STRIDE ** (2**stride)
-        tried = latency_at(demand, replica, knobs, edge.rate_rps * factor if upwards else edge.rate_rps / factor)
-        if meets(tried, targets) != upwards:
-            met, missed = _close_in(demand, replica, knobs, targets, (edge, tried) if upwards else (tried, edge))
-            peak = max(met.running_peak or 0, missed.running_peak or 0)
-            return Capacity(met.rate_rps, missed_target(missed, targets), met, peak)
-        edge = tried
-    if not upwards and edge.rate_rps < _USELESS_SHARE * saturated_rps(demand, replica, knobs):
-        return Capacity(None, missed_target(edge, targets), edge)
-    return capacity_of(demand, replica, knobs, targets)
-
-
-def _close_in(
-    demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, bracket: tuple[Latency, Latency]
-) -> tuple[Latency, Latency]:
-    """Return a rate that meets the targets and one that misses, 1 % apart; 3 % on the smaller sample, whose noise is larger."""
-    met, missed = bracket
-    below, above, side = miss(met, targets), miss(missed, targets), 0
-    for _ in range(_ROUNDS):
-        low, high = math.log(met.rate_rps), math.log(missed.rate_rps)
-        if high - low < (_PRECISION if demand.count > COARSE_REQUESTS else _COARSE_PRECISION):
-            break
-        share = min(max(below / (below - above), _EDGE), 1.0 - _EDGE)
-        tried = latency_at(demand, replica, knobs, math.exp(low + share * (high - low)))
-        found = miss(tried, targets)
-        if found > 0.0:
-            missed, above = tried, found
-            below, side = (below / 2.0 if side > 0 else below), 1
-        else:
-            met, below = tried, found
-            above, side = (above / 2.0 if side < 0 else above), -1
-    return met, missed
-
-
-def miss(latency: Latency, targets: Targets) -> float:
-    """Return the logarithm of the worse ratio of percentile to target [1], between -1 and 1; 1 when the engine doesn't keep up."""
-    if not latency.stable:
-        return 1.0
-    pairs = ((latency.ttft_p99_s, targets.ttft_p99_s), (latency.tpot_p99_s, targets.tpot_p99_s))
-    ratios = [math.log(max(reached_s, 1e-9) / target_s) for reached_s, target_s in pairs if target_s is not None]
-    return max(-1.0, min(1.0, max(ratios, default=-1.0)))
-
-
-def meets(latency: Latency, targets: Targets) -> bool:
-    """Whether the latencies of a run hold both targets and the engine kept up."""
-    return miss(latency, targets) <= 0.0
-
-
-def missed_target(latency: Latency, targets: Targets) -> str:
-    """Return what stops a replica at a rate that doesn't hold: the target missed by most, with the resource behind it."""
-    misses = {
-        "TTFT target": latency.ttft_p99_s / targets.ttft_p99_s if targets.ttft_p99_s else 0.0,
-        "TPOT target": latency.tpot_p99_s / targets.tpot_p99_s if targets.tpot_p99_s else 0.0,
-    }
-    worst = max(misses, key=lambda name: misses[name])
-    return f"{worst} ({latency.binds})" if misses[worst] > 1.0 else f"throughput ({latency.binds})"
-
-
 def resource_that_binds(result: SimulationResult) -> str:
     """Return the limit behind most of a run's time: what keeps requests waiting if they wait, else what a step's time goes to."""
     waits = result.bound_shares()
@@ -306,15 +178,9 @@ def resource_that_binds(result: SimulationResult) -> str:
     return str(max(resources, key=lambda name: resources[name]))
 
 
-def _measured_s(result: SimulationResult, metric: Metric) -> npt.NDArray[np.float64]:
-    """Return a metric of the requests that have one, without those that met an emptier engine than later ones [s]."""
-    values = values_s(result, metric)[int(WARM_UP_SHARE * len(result.arrival_s)) :]
-    return values[np.isfinite(values)]
-
-
 def _mean(values_in_s: npt.NDArray[np.float64]) -> float:
     return float(values_in_s.mean()) if len(values_in_s) else 0.0
 
 
 def _p99(values_in_s: npt.NDArray[np.float64]) -> float:
-    return float(np.percentile(values_in_s, 99)) if len(values_in_s) else 0.0
+    return percentile_s(values_in_s, _PERCENTILE) if len(values_in_s) else 0.0

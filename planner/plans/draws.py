@@ -8,10 +8,12 @@ import numpy.typing as npt
 
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import bounds_of
-from planner.plans.capacity import capacity_from, latency_at
+from planner.plans.capacity import latency_at
+from planner.plans.knobs import measure
+from planner.plans.parallel import in_parallel
+from planner.plans.rates import capacity_from
 from planner.plans.results import Candidate
-from planner.plans.search import measure
-from planner.plans.starting import Engine, Question, coarse, in_parallel, replica_of
+from planner.plans.starting import Engine, Question, coarse, replica_of
 from planner.step_coefficients import coefficients_for
 from planner.step_model import StepCoefficients
 

@@ -9,10 +9,11 @@ from planner.fleet import replicas_for
 from planner.plans.candidates import Layout, cheapest_placement
 from planner.plans.capacity import latency_at
 from planner.plans.draws import draws_of
+from planner.plans.knobs import measure
+from planner.plans.parallel import in_parallel
 from planner.plans.results import Candidate, DefaultKnobs, Details, Interval, KnobCell, Latency
 from planner.plans.screen import as_latency, mean_field_of
-from planner.plans.search import measure
-from planner.plans.starting import Engine, Question, in_parallel, replica_of
+from planner.plans.starting import Engine, Question, replica_of
 from planner.units import HOURS_PER_DAY
 
 CURVE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)

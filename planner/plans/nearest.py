@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from planner.fleet import replicas_for
 from planner.plans.candidates import cheapest_placement, layouts
-from planner.plans.capacity import capacity_of, latency_at, saturated_rps
+from planner.plans.capacity import latency_at, saturated_rps
+from planner.plans.knobs import first_knobs
 from planner.plans.ranking import records_of
+from planner.plans.rates import capacity_of
 from planner.plans.results import Candidate, Latency, NearestFeasible
-from planner.plans.search import first_knobs
 from planner.plans.starting import Engine, Question, replica_of, start, with_knobs
 from planner.scenario import Targets
 from planner.units import HOURS_PER_DAY, duration

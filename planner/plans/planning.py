@@ -1,64 +1,103 @@
-"""plan(scenario): the one call behind the page, the shell and the API."""
+"""plan(scenario): the one call behind the page, the shell and the API, and its two halves: the answer, then the evidence."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from planner.calibration.records import CalibrationRecord
 from planner.engines import check_version
 from planner.models import ModelSpec, Quantization, load_model
-from planner.plans.candidates import Layout, check_context, layouts, quantization_for
+from planner.plans.candidates import check_context, layouts, quantization_for
 from planner.plans.capacity import SEARCH_REQUESTS, demand_for
 from planner.plans.evidence import details_of
 from planner.plans.explain import Outcome, changes_of, summary_of, warnings_of
+from planner.plans.field import completed
+from planner.plans.knobs import knob_map
 from planner.plans.load import planned_load
 from planner.plans.nearest import nearest_feasible
-from planner.plans.ranking import compared, evaluated, rank, records_of
-from planner.plans.results import Candidate, Details, KnobCell, Plan
-from planner.plans.search import answer, best_cell, knob_map
-from planner.plans.starting import Engine, Question, default_knobs, final, start, with_knobs
+from planner.plans.progress import Tell, silent, within
+from planner.plans.race import Race, entered, measured, run, unmeasured
+from planner.plans.ranking import rank, records_of
+from planner.plans.results import Candidate, Details, KnobCell, Plan, PlannedLoad
+from planner.plans.starting import Question, with_knobs
 from planner.pricing import TokenVolume
 from planner.scenario import Scenario
 from planner.workloads import LengthStats, Workload, load_workload
 
-_MOST_MEASURED = 4
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is certain before the evidence is there: the choice with its figures; `complete` turns it into the plan.
+
+    chosen : the plan's own choice; None when nothing serves the scenario, or when that is not certain yet
+    summary : the answer in one sentence; None without a choice: the reasons come with the plan
+    """
+
+    scenario: Scenario
+    workload: Workload
+    lengths: LengthStats
+    load: PlannedLoad
+    chosen: Candidate | None
+    summary: str | None
+    race: Race
+    records: Mapping[str, CalibrationRecord]
 
 
-def plan(scenario: Scenario) -> Plan:
+def plan(scenario: Scenario, tell: Tell = silent) -> Plan:
     """Return the answer to a scenario; same scenario and catalogue, same answer.
+
+    tell : told how far it is; by raising, it gives the plan up
 
     Every GPU and TP size that the scenario allows is checked for layout, precision and memory; those that start are ordered by a
     bound on their cost, simulated under the targets, and ranked by dollars. The cheapest gets its settings from the whole grid of
     max_num_seqs × max_num_batched_tokens. Wrong input raises InputError; a scenario that nothing serves is an answer.
     """
+    return complete(first_answer(scenario, within(tell, 0.0, 0.4)), within(tell, 0.4, 1.0))
+
+
+def first_answer(scenario: Scenario, tell: Tell = silent) -> Answer:
+    """Return the plan's choice with its figures, in a fraction of the time that the plan with all its evidence takes.
+
+    Raises InputError as `plan` does.
+    """
+    tell("Reading the catalogue", 0.0)
     workload, question = _prepared(scenario)
-    lengths = workload.length_stats()
-    candidates, chosen, details = _search(question)
-    outcome = Outcome(question, candidates, chosen, None if chosen else nearest_feasible(question, candidates), details)
-    return Plan(
+    ways = layouts(scenario, question.model, question.quantization)
+    records = records_of(question, ways)
+    race = entered(question, ways, records)
+    place = run(race, tell)
+    chosen = race.measured[place].candidate if place is not None else None
+    return Answer(
         scenario=scenario,
         workload=workload,
-        lengths=lengths,
+        lengths=workload.length_stats(),
         load=question.load,
-        candidates=candidates,
         chosen=chosen,
-        nearest=outcome.nearest,
-        details=details,
-        changes=changes_of(outcome, _alternatives(question, chosen) if chosen else ()),
-        warnings=warnings_of(outcome, _workload_warnings(question, workload, lengths)),
-        summary=summary_of(outcome),
+        summary=summary_of(Outcome(question, (), chosen, None, None)) if chosen is not None else None,
+        race=race,
+        records=records,
     )
 
 
-def first_answer(scenario: Scenario) -> str | None:
-    """Return the answer in one sentence before its settings are searched; None when no first settings serve the scenario.
-
-    The cheapest candidate with first settings, on the smaller sample. `plan` starts from the same simulations, so that nothing is
-    done twice. Raises InputError as `plan` does.
-    """
-    _, question = _prepared(scenario)
-    ways = layouts(scenario, question.model, question.quantization)
-    candidates = sorted(compared(question, ways, records_of(question, ways)).candidates, key=rank)
-    if not candidates[0].feasible:
-        return None
-    return summary_of(Outcome(question, tuple(candidates), candidates[0], None, None))
+def complete(answer: Answer, tell: Tell = silent) -> Plan:
+    """Return the plan: the answer with every candidate, the evidence, and what would change it."""
+    race, question = answer.race, answer.race.question
+    candidates, chosen, details = _evidence(race, within(tell, 0.0, 0.8))
+    nearest = None if chosen else nearest_feasible(question, candidates)
+    outcome = Outcome(question, candidates, chosen, nearest, details)
+    tell("Planning with FP8 weights and KV cache", 0.9)
+    return Plan(
+        scenario=answer.scenario,
+        workload=answer.workload,
+        lengths=answer.lengths,
+        load=answer.load,
+        candidates=candidates,
+        chosen=chosen,
+        nearest=nearest,
+        details=details,
+        changes=changes_of(outcome, _alternatives(question, chosen) if chosen else ()),
+        warnings=warnings_of(outcome, _workload_warnings(question, answer.workload, answer.lengths)),
+        summary=summary_of(outcome),
+    )
 
 
 def _prepared(scenario: Scenario) -> tuple[Workload, Question]:
@@ -85,51 +124,42 @@ def question_of(scenario: Scenario, workload: Workload, model: ModelSpec, quanti
     )
 
 
-def _search(question: Question) -> tuple[tuple[Candidate, ...], Candidate | None, Details | None]:
+def _evidence(race: Race, tell: Tell) -> tuple[tuple[Candidate, ...], Candidate | None, Details | None]:
     """Return the candidates in order, the chosen one and its evidence.
 
-    The cheapest gets its settings from the whole grid and its figures from the largest sample; if these make it dearer than another
-    or let it miss a target, the next is measured too.
+    Should the figures of a layout that lost turn out cheaper than the choice, it is measured too.
     """
-    ways = layouts(question.scenario, question.model, question.quantization)
-    records = records_of(question, ways)
-    candidates = evaluated(question, ways, records)
-    measured: dict[int, tuple[Engine, tuple[KnobCell, ...]]] = {}
-    for _ in range(_MOST_MEASURED):
-        best = min(range(len(ways)), key=lambda i: rank(candidates[i]))
-        if best in measured or not candidates[best].feasible:
+    found = completed(race, within(tell, 0.0, 0.6))
+    while True:
+        order = sorted(range(len(found)), key=lambda place: rank(found[place]))
+        best = order[0]
+        if not found[best].feasible or best in race.measured:
             break
-        engine = start(question, ways[best], records[ways[best].gpu.id])
-        if isinstance(engine, Candidate):
-            candidates[best] = engine
-            continue
-        candidates[best], cells = _measured(question, ways[best], engine)
-        measured[best] = (engine, cells)
-    order = sorted(range(len(ways)), key=lambda i: rank(candidates[i]))
-    ranked = tuple(candidates[i] for i in order)
-    chosen = candidates[order[0]]
-    if order[0] not in measured or not chosen.feasible or chosen.knobs is None:
+        race.measured[best] = measured(race.question, race.entrants[best], found[best])
+        found[best] = race.measured[best].candidate
+    ranked = tuple(found[place] for place in order)
+    chosen = found[best]
+    if not chosen.feasible or chosen.knobs is None:
         return ranked, None, None
-    engine, cells = measured[order[0]]
-    fitted = with_knobs(engine, chosen.knobs, question.scenario.engine.logged_kv_tokens)
-    return ranked, chosen, details_of(question, ways[order[0]], fitted, chosen, cells)
+    tell("Simulating the settings around the chosen ones", 0.6)
+    engine = race.entrants[best].engine
+    cells = _cells(race, best)
+    fitted = with_knobs(engine, chosen.knobs, race.question.scenario.engine.logged_kv_tokens)
+    tell("Simulating what the calibration's error does", 0.8)
+    return ranked, chosen, details_of(race.question, race.ways[best], fitted, chosen, cells)
 
 
-def _measured(question: Question, layout: Layout, engine: Engine) -> tuple[Candidate, tuple[KnobCell, ...]]:
-    """Return the candidate with the best settings of the grid, measured on the largest sample, and the grid in its units.
-
-    The grid is simulated on a smaller sample, the same for every cell, and scaled so that the chosen cell has the measured
-    capacity.
+def _cells(race: Race, place: int) -> tuple[KnobCell, ...]:
+    """Return the grid of settings in the chosen one's units: simulated on a smaller sample, the same for every cell, and scaled so
+    that the chosen cell has the measured capacity.
     """
-    cells = knob_map(question, engine)
-    cell = best_cell(cells, engine.own)
-    if cell is None or cell.capacity_rps is None:
-        return answer(final(question), layout, engine, default_knobs(question.scenario, engine.deployment)), cells
-    candidate = answer(final(question), layout, engine, cell.knobs, cell.capacity_rps)
-    ratio = (candidate.capacity_rps or cell.capacity_rps) / cell.capacity_rps
-    return candidate, tuple(
-        replace(each, capacity_rps=None if each.capacity_rps is None else each.capacity_rps * ratio) for each in cells
-    )
+    candidate, best = race.measured[place].candidate, race.measured[place].best
+    if best is None:
+        return ()
+    cells = knob_map(race.question, race.entrants[place].engine, best)
+    reached = best.near[best.knobs].rate_rps
+    ratio = (candidate.capacity_rps or reached) / reached
+    return tuple(replace(each, capacity_rps=None if each.capacity_rps is None else each.capacity_rps * ratio) for each in cells)
 
 
 def _alternatives(question: Question, chosen: Candidate) -> list[tuple[str, dict[str, object], Candidate]]:
@@ -144,14 +174,14 @@ def _alternatives(question: Question, chosen: Candidate) -> list[tuple[str, dict
     quantization = quantization_for(changed, question.model)
     other = replace(question, scenario=changed, quantization=quantization)
     ways = layouts(changed, question.model, quantization)
-    best = min(evaluated(other, ways, records_of(other, ways)), key=rank)
+    best = unmeasured(entered(other, ways, records_of(other, ways)))
     patch: dict[str, object] = {
         "model.quantization": "fp8",
         "model.kv_dtype": "fp8",
         "hardware.gpu_ids": [chosen.gpu_id],
         "engine.logged_kv_tokens": None,
     }
-    return [(f"FP8 weights and KV cache on {chosen.gpu_name}", patch, best)] if best.feasible else []
+    return [(f"FP8 weights and KV cache on {chosen.gpu_name}", patch, best)] if best is not None else []
 
 
 def _workload_warnings(question: Question, workload: Workload, lengths: LengthStats) -> list[str]:

@@ -80,6 +80,7 @@ class Latency:
     running_mean, running_peak : sequences in the batch [seq]; the mean-field model knows no peak
     kv_utilisation : mean share of the KV blocks in use [1]
     refused_share : requests that the engine refuses because they are longer than max_model_len or the KV cache [1]
+    kv_free : no request ever waited for KV blocks or lost them, so that more of them change nothing; None where that isn't known
     """
 
     rate_rps: float
@@ -94,6 +95,7 @@ class Latency:
     stable: bool
     binds: str
     method: Method
+    kv_free: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

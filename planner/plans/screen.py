@@ -5,7 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from planner.plans.capacity import Demand, Replica, meets
+from planner.plans.capacity import Demand, Replica
+from planner.plans.rates import meets
 from planner.plans.results import Knobs, Latency
 from planner.queueing import MeanField, OperatingPoint, ReplicaLimits, Traffic, arrival_cv2_of
 from planner.scenario import Targets

@@ -1,10 +1,7 @@
 """A scenario ready to search, and the engines that start under it."""
 
-import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from planner.calibration.priors import completed
 from planner.calibration.records import CalibrationRecord, host_for, load_record, record_for
@@ -24,8 +21,6 @@ from planner.units import GIB
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
 _SMALL_CAP = 256
 _USUAL_UTILISATION = 0.89  # below vLLM's defaults of 0.90 and 0.92: only then is raising it a remedy
-_Item = TypeVar("_Item")
-_Out = TypeVar("_Out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +42,7 @@ class Engine:
     """A deployment that starts, with its step times.
 
     own : the engine's own settings on this GPU; those of the deployment are smaller where it would not start with these
+    variants : the same engine with other settings, as far as they have been asked for
     """
 
     deployment: Deployment
@@ -54,6 +50,7 @@ class Engine:
     coefficients: StepCoefficients
     memory: MemoryBudget
     own: Knobs
+    variants: dict[Knobs, "Engine"] = field(default_factory=dict, compare=False, repr=False)
 
 
 def coarse(question: Question) -> Question:
@@ -64,15 +61,6 @@ def coarse(question: Question) -> Question:
 def final(question: Question) -> Question:
     """Return the question on the largest sample, on which the plan's own figures are measured."""
     return replace(question, demand=replace(question.demand, count=ANSWER_REQUESTS))
-
-
-def in_parallel(function: Callable[[_Item], _Out], items: Iterable[_Item]) -> list[_Out]:
-    """Return function(item) for each item, on all cores: the simulator's loop runs outside the interpreter's lock."""
-    work = list(items)
-    if len(work) < 2:
-        return [function(item) for item in work]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return list(pool.map(function, work))
 
 
 def start(question: Question, layout: Layout, record: CalibrationRecord) -> Engine | Candidate:
@@ -145,9 +133,13 @@ def with_knobs(engine: Engine, knobs: Knobs, logged_kv_tokens: int | None) -> En
     config = engine.deployment.engine
     if (config.max_num_seqs, config.max_num_batched_tokens) == (knobs.max_num_seqs, knobs.max_num_batched_tokens):
         return engine
-    changed = config.replace(max_num_seqs=knobs.max_num_seqs, max_num_batched_tokens=knobs.max_num_batched_tokens)
-    deployment = replace(engine.deployment, engine=changed)
-    return replace(engine, deployment=deployment, memory=memory_budget(deployment, logged_kv_tokens))
+    if knobs not in engine.variants:
+        changed = config.replace(max_num_seqs=knobs.max_num_seqs, max_num_batched_tokens=knobs.max_num_batched_tokens)
+        deployment = replace(engine.deployment, engine=changed)
+        engine.variants[knobs] = replace(
+            engine, deployment=deployment, memory=memory_budget(deployment, logged_kv_tokens), variants={}
+        )
+    return engine.variants[knobs]
 
 
 def replica_of(engine: Engine, demand: Demand) -> Replica:

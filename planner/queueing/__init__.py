@@ -20,6 +20,7 @@ from planner.queueing.closed_forms import (
     utilisation,
     utilisation_for_quantile,
 )
+from planner.queueing.fluid import Floor, FluidLimit, fluid_limit, lone_floor
 from planner.queueing.mean_field import MeanField, OperatingPoint, mean_field
 from planner.queueing.occupancy import Bound, Saturation
 from planner.queueing.rate_limit import LatencyTargets, RateLimit, largest_rate
@@ -28,6 +29,8 @@ from planner.queueing.traffic import Traffic, arrival_cv2_of
 
 __all__ = [
     "Bound",
+    "Floor",
+    "FluidLimit",
     "LatencyTargets",
     "MeanField",
     "OperatingPoint",
@@ -37,10 +40,12 @@ __all__ = [
     "Traffic",
     "arrival_cv2_of",
     "erlang_c",
+    "fluid_limit",
     "gg1_wait_s",
     "ggc_wait_s",
     "in_system",
     "largest_rate",
+    "lone_floor",
     "md1_wait_s",
     "mean_field",
     "mg1_sojourn_quantile_s",

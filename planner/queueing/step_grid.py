@@ -45,6 +45,31 @@ def check_limits(limits: ReplicaLimits) -> ReplicaLimits:
     return limits
 
 
+class Prefill(NamedTuple):
+    """Prefill of one step: new tokens, their query-key pairs, and the prompts that they belong to; arrays or numbers."""
+
+    tokens: Number
+    pairs: Number
+    prompts: Number
+
+
+def shape_of(traffic: Traffic, c: StepCoefficients, decode: Number, prefill: Prefill) -> StepShape:
+    """Return a step with so many decoding sequences of mean context beside some prefill."""
+    decoding, sequences = traffic.decode, decode + prefill.prompts
+    window = c.window_tokens
+    seen = float(decoding.contexts.mean_of(np.minimum(decoding.contexts.tokens, window))) if window else 0.0
+    return StepShape(
+        scheduled_tokens=np.maximum(decode + prefill.tokens, 1.0),
+        sampled_tokens=sequences,
+        sequences=sequences,
+        decode_sequences=decode,
+        decode_context_tokens=decode * decoding.context_mean,
+        decode_window_tokens=decode * seen,
+        prefill_pairs=prefill.pairs,
+        prefill_window_pairs=prefill.pairs * window_share(traffic, window),
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepGrid:
     """Step times by the number of decoding sequences; arrays run over the grid, or over the grid and the prompt bins.
@@ -82,21 +107,7 @@ class StepGrid:
 
     def step_s(self, decode: Number, prefill_tokens: Number, pairs: Number, prompts: Number) -> Number:
         """Return the time of a step with `prompts` chunks that hold `prefill_tokens` and `pairs` in all [s]."""
-        decoding, sequences = self.traffic.decode, decode + prompts
-        context = decoding.context_mean
-        window = self.coefficients.window_tokens
-        seen = float(decoding.contexts.mean_of(np.minimum(decoding.contexts.tokens, window))) if window else 0.0
-        shape = StepShape(
-            scheduled_tokens=np.maximum(decode + prefill_tokens, 1.0),
-            sampled_tokens=sequences,
-            sequences=sequences,
-            decode_sequences=decode,
-            decode_context_tokens=decode * context,
-            decode_window_tokens=decode * seen,
-            prefill_pairs=pairs,
-            prefill_window_pairs=pairs * _window_share(self.traffic, window),
-        )
-        return step_s(shape, self.coefficients)
+        return step_s(shape_of(self.traffic, self.coefficients, decode, Prefill(prefill_tokens, pairs, prompts)), self.coefficients)
 
     def at(self, values: Floats, decode: float) -> float:
         """Return a grid quantity at any number of decoding sequences, by interpolation."""
@@ -105,14 +116,14 @@ class StepGrid:
 
 def step_grid(traffic: Traffic, limits: ReplicaLimits, coefficients: StepCoefficients) -> StepGrid:
     """Build the grid, from no decoding sequence to the most that the limits admit."""
-    slots, kv_binds = _slots(traffic, check_limits(limits))
+    slots, kv_binds = slots_of(traffic, check_limits(limits))
     decode = np.unique(np.concatenate([[0.0], np.geomspace(1.0, max(slots, 1.0 + 1e-6), _POINTS)]))
     decode = decode[decode <= limits.max_num_batched_tokens - 1.0]
     left = limits.max_num_batched_tokens - decode
     full_chunks = np.floor(traffic.prompts.tokens / left[:, None])
     rest = traffic.prompts.tokens - full_chunks * left[:, None]
     chunks_mean = traffic.prompts.mean_of(full_chunks + (rest > 0.0))
-    pair_s = coefficients.prefill_s_per_pair + coefficients.prefill_s_per_window_pair * _window_share(
+    pair_s = coefficients.prefill_s_per_pair + coefficients.prefill_s_per_window_pair * window_share(
         traffic, coefficients.window_tokens
     )
     empty = np.zeros_like(decode)
@@ -209,7 +220,7 @@ def solve_steps(grid: StepGrid, rate_rps: float) -> tuple[Floats, Floats]:
     return steps, np.where(full, grid.full_s, mean_steps(grid, rate_rps * steps, steps)[1])
 
 
-def _slots(traffic: Traffic, limits: ReplicaLimits) -> tuple[float, bool]:
+def slots_of(traffic: Traffic, limits: ReplicaLimits) -> tuple[float, bool]:
     """Return how many sequences run at once, and whether the KV cache decides it.
 
     The sequence that waits for room leaves a gap: on average half of a prompt that is met in proportion to its length.
@@ -220,7 +231,7 @@ def _slots(traffic: Traffic, limits: ReplicaLimits) -> tuple[float, bool]:
     return min(by_kv, float(others)), by_kv < others
 
 
-def _window_share(traffic: Traffic, window_tokens: float) -> float:
+def window_share(traffic: Traffic, window_tokens: float) -> float:
     """Share of the causal pairs that lie within a sliding window [1]; 0 without one."""
     if not window_tokens:
         return 0.0

@@ -1,42 +1,40 @@
-"""The plan of a scenario, made once and kept."""
+"""The plan of a scenario, made once and kept: its answer first, then the whole with its evidence."""
 
 import itertools
 
-import streamlit as st
-
 from planner.paths import user_home
-from planner.plans import first_answer, plan
+from planner.plans import Answer, complete, first_answer
 from planner.plans.results import Plan
 from planner.scenario import Scenario
+from planner.ui.components.simulate_jobs import kept, result_of
 
-_KEPT = 64
-_MOST_ESTIMATED = 1000
-_ESTIMATED: set[tuple[str, str]] = set()
+_WEIGHT = 20_000
+"""What a plan weighs among the kept results, in requests: it holds figures of runs, not the runs."""
 _MAX_FILES = 2_000
 _FOLDERS = ("hardware_profiles", "models", "workloads")
 """What a user's folder mirrors. The rest of it, a home folder perhaps, is none of the app's business."""
 
 
-@st.cache_resource(max_entries=_KEPT, show_spinner=False)
-def cached_plan(scenario: Scenario, catalogue: str) -> Plan:  # noqa: ARG001 - part of the cache's key
+def cached_plan(scenario: Scenario, catalogue: str) -> Plan:
     """Return the plan of a scenario.
 
     catalogue : state of the user's own files, so that a changed file makes a new plan
 
     A plan is frozen all through, so sessions share it as it is; copying it for each run would take longer than the page.
     """
-    return plan(scenario)
+    answer: Answer = kept(("answer", scenario.digest(), catalogue), _WEIGHT, lambda: first_answer(scenario))
+    plan: Plan = kept(("plan", scenario.digest(), catalogue), _WEIGHT, lambda: complete(answer))
+    return plan
 
 
-def first_estimate(scenario: Scenario, catalogue: str) -> str | None:
-    """Return the answer before its settings are searched, once for each scenario that has no plan yet; None when there is one."""
-    key = (scenario.digest(), catalogue)
-    if key in _ESTIMATED:
-        return None
-    if len(_ESTIMATED) >= _MOST_ESTIMATED:
-        _ESTIMATED.clear()
-    _ESTIMATED.add(key)
-    return first_answer(scenario)
+def answer_in_stages(scenario: Scenario, catalogue: str) -> Answer | None:
+    """Return the plan's choice with its figures; None while it is being searched, after drawing how far that is."""
+    return result_of("answer", ("answer", scenario.digest(), catalogue), _WEIGHT, lambda tell: first_answer(scenario, tell))
+
+
+def evidence_in_stages(answer: Answer, catalogue: str) -> Plan | None:
+    """Return the whole plan of an answer; None while its evidence is being simulated, after drawing how far that is."""
+    return result_of("plan", ("plan", answer.scenario.digest(), catalogue), _WEIGHT, lambda tell: complete(answer, tell))
 
 
 def catalogue_stamp() -> str:

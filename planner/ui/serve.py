@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from planner.errors import InputError
 from planner.paths import ROOT_DIR
-from planner.plans import plan
 from planner.scenario import Scenario
 
 
@@ -19,11 +18,10 @@ def prepare() -> None:
 
     A fault in the user's own files is left for the page, which can show it.
     """
-    import planner.ui.plans  # noqa: PLC0415 - the import is the work
+    from planner.ui.plans import cached_plan, catalogue_stamp  # noqa: PLC0415 - the import is half of the work
 
-    _ = planner.ui.plans
     with contextlib.suppress(InputError):
-        plan(Scenario())
+        cached_plan(Scenario(), catalogue_stamp())
 
 
 def main(options: Sequence[str]) -> None:

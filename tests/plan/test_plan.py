@@ -13,9 +13,10 @@ from planner.exporters.plan_document import plan_document, plan_text
 from planner.models import load_model
 from planner.plans import Plan, plan
 from planner.plans.candidates import layouts, quantization_for
-from planner.plans.capacity import ANSWER_REQUESTS, demand_for, latency_at, meets
+from planner.plans.capacity import ANSWER_REQUESTS, demand_for, latency_at
 from planner.plans.planning import question_of
 from planner.plans.ranking import rank, records_of
+from planner.plans.rates import meets
 from planner.plans.starting import Engine, replica_of, start, with_knobs
 from planner.scenario import Scenario, scenario_from_dict
 from planner.workloads import load_workload

@@ -11,7 +11,7 @@ from planner.calibration.schema import bounds_of
 from planner.errors import InputError
 from planner.memory import memory_budget
 from planner.models import load_model
-from planner.plans import Plan, first_answer, plan
+from planner.plans import Plan, plan
 from planner.plans.candidates import deployment_for, layouts, quantization_for
 from planner.plans.capacity import COARSE_REQUESTS, demand_for
 from planner.plans.draws import DRAWS, draw_records
@@ -132,13 +132,3 @@ def test_a_calibration_near_its_limit_says_how_often_the_targets_fail() -> None:
     if answer.details is not None and answer.details.impossible_draws:
         assert any("no rate meets the targets" in warning for warning in answer.warnings)
     assert answer.details is None or answer.details.capacity_rps.high / answer.details.capacity_rps.low > 1.3
-
-
-def test_the_first_answer_names_a_fleet_and_an_impossible_scenario_has_none() -> None:
-    sentence = first_answer(scenario_from_dict({"hardware": H100}))
-    assert sentence is not None
-    assert "× H100 80GB SXM5" in sentence
-    assert "/day" in sentence
-    assert first_answer(scenario_from_dict({"hardware": H100, "targets": {"tpot_p99_s": 0.0001}})) is None
-    with pytest.raises(InputError, match="model"):
-        first_answer(scenario_from_dict({"model": {"id": "no-such-model"}}))

@@ -1,6 +1,7 @@
 """The Plan page in Streamlit's own test runner: answered when it opens, right after every change, alive after every bad value."""
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from planner.plans.results import Plan
 from planner.scenario import Scenario, scenario_from_dict
+from planner.ui.components import simulate_jobs
 from planner.ui.fields import defaults, values_of
 from planner.ui.words import sentence
 
@@ -18,9 +20,14 @@ ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
 
 
 def run(app: AppTest) -> AppTest:
-    app.run(timeout=SECONDS)
-    assert [error.message for error in app.exception] == []
-    return app
+    """Run the app until its work is done."""
+    for _ in range(600):
+        app.run(timeout=SECONDS)
+        assert [error.message for error in app.exception] == []
+        if not any(str(button.key).startswith("cancel-") for button in app.button):
+            return app
+        time.sleep(0.1)
+    pytest.fail("the page's work did not end")
 
 
 def text_of(app: AppTest) -> str:
@@ -58,13 +65,37 @@ def test_page_says_what_moved_and_why_after_a_change(open_app: Open) -> None:
     app.text_input(key="rps").set_value("40")
     run(app)
     text = text_of(app)
-    assert "First estimate" not in text, "the estimate makes room for the answer"
     assert "Since your change" in text
     assert "10 → 40" in text
     assert "GPUs" in text
     assert "the planned rate went from 10 to 40 req/s" in text
     run(app)
     assert "10 → 40" in text_of(app), "a rerun without a change keeps the comparison"
+
+
+def test_the_answer_stands_before_its_evidence_which_can_be_cancelled_and_asked_for_again(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = open_app(**ONE_GPU)
+    monkeypatch.setattr(simulate_jobs, "PATIENCE_S", 0.0)
+    app.text_input(key="seed").set_value("123457")
+    app.run(timeout=SECONDS)
+    for _ in range(600):
+        if any(button.key == "cancel-plan" for button in app.button):
+            break
+        time.sleep(0.02)
+        app.run(timeout=SECONDS)
+    wanted = answer_of(app)
+    assert [metric.label for metric in app.metric] == ["GPUs", "p99 TTFT", "p99 TPOT", "Cost"]
+    assert not app.get("vega_lite_chart"), "no evidence of another scenario stands under the answer"
+    app.button(key="cancel-plan").click()
+    app.run(timeout=SECONDS)
+    assert "Cancelled." in text_of(app)
+    assert answer_of(app) == wanted
+    app.button(key="again-plan").click()
+    run(app)
+    assert answer_of(app) == wanted
+    assert app.get("vega_lite_chart")
 
 
 def test_every_chart_is_named_for_screen_readers(open_app: Open) -> None:

@@ -1,17 +1,19 @@
 """The top of the Plan page: the sentence, the four figures, and what would change them."""
 
 import datetime as dt
+from collections.abc import Sequence
 
 import streamlit as st
 
 from planner.errors import InputError
+from planner.plans import Answer
 from planner.plans.difference import difference
 from planner.plans.results import Plan
 from planner.ui import actions, links
 from planner.ui.components.common import READABLE_PX, heading
 from planner.ui.fields import field_of
 from planner.ui.inputs import ScenarioState
-from planner.ui.views.answer import metrics, moved_figures, moved_inputs
+from planner.ui.views.answer import MetricView, first_metrics, metrics, moved_figures, moved_inputs
 from planner.ui.words import seconds, sentence, stop
 
 METRIC_PX = 150
@@ -50,25 +52,29 @@ def refused(state: ScenarioState, fault: InputError) -> None:
     faults(ScenarioState(state.widgets, None, (fault,)))
 
 
+def first(found: Answer, today: dt.date) -> None:
+    """Draw the sentence and the four figures before their evidence is there; nothing when there is no choice yet."""
+    if found.chosen is not None and found.summary is not None:
+        _headline(found.summary, first_metrics(found, today))
+
+
 def answer(plan: Plan, today: dt.date) -> None:
     """Draw the sentence with the figures in it, and the four figures with their intervals; today : marks an old price."""
-    with st.container(width=READABLE_PX):
-        st.markdown(f"#### {sentence(plan.summary)}")
-    views = metrics(plan, today)
-    if views:
-        grid = st.grid(len(views), min_column_width=METRIC_PX)
-        for view in views:
-            with grid.container(border=True, height="stretch", gap="xxsmall"):
-                st.metric(view.label, sentence(view.value), help=sentence(view.help))
-                st.caption(sentence(view.note))
+    _headline(plan.summary, metrics(plan, today))
     for warning in plan.warnings:
         st.caption(f":material/info: {sentence(warning)}")
 
 
-def estimate(text: str | None) -> None:
-    """Show the first estimate while the settings are searched; nothing when there is none."""
-    if text is not None:
-        st.markdown(f"First estimate, settings not searched yet: {sentence(text)}")
+def _headline(summary: str, views: Sequence[MetricView]) -> None:
+    with st.container(width=READABLE_PX):
+        st.markdown(f"#### {sentence(summary)}")
+    if not views:
+        return
+    grid = st.grid(len(views), min_column_width=METRIC_PX)
+    for view in views:
+        with grid.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(view.label, sentence(view.value), help=sentence(view.help))
+            st.caption(sentence(view.note))
 
 
 def moved(plan: Plan) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 import streamlit as st
@@ -78,14 +79,26 @@ class Kept:
         return sum(weight for weight, _ in self._results.values())
 
 
-@st.cache_resource(show_spinner=False)
+@cache
 def _kept() -> Kept:
     return Kept()
 
 
-@st.cache_resource(show_spinner=False)
+@cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_WORKERS, thread_name_prefix="simulate")
+
+
+def kept(key: Hashable, weight: int, make: Callable[[], T]) -> T:
+    """Return a kept result, or make it here and keep it: for work that a page can't do without.
+
+    weight : how much room it takes, in requests
+    """
+    found = _kept().get(key)
+    if found is None:
+        found = make()
+        _kept().put(key, weight, found)
+    return cast("T", found)
 
 
 def result_of(slot: str, key: Hashable, weight: int, work: Callable[[Tell], T], doing: str = "Simulating") -> T | None:

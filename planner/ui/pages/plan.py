@@ -3,12 +3,14 @@
 import datetime as dt
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from planner.errors import InputError
+from planner.plans import Answer
 from planner.plans.results import Plan
 from planner.ui.components import answer, evidence
 from planner.ui.inputs import scenario_state
-from planner.ui.plans import cached_plan, catalogue_stamp, first_estimate
+from planner.ui.plans import answer_in_stages, catalogue_stamp, evidence_in_stages
 
 
 def main() -> None:
@@ -18,22 +20,30 @@ def main() -> None:
     if state.scenario is None:
         answer.faults(state)
         return
+    place = st.empty()
     try:
-        with st.spinner("Simulating the candidates under your targets …", show_time=True):
-            catalogue, place = catalogue_stamp(), st.empty()
-            with place:
-                answer.estimate(first_estimate(state.scenario, catalogue))
-            plan = cached_plan(state.scenario, catalogue)
-            place.empty()
+        catalogue = catalogue_stamp()
+        first = answer_in_stages(state.scenario, catalogue)
+        plan = None if first is None else _evidence(first, catalogue, place)
     except InputError as fault:
+        place.empty()
         answer.refused(state, fault)
         return
-    draw(plan)
+    if plan is not None:
+        draw(plan, place)
 
 
-def draw(plan: Plan) -> None:
-    """Draw an answer with its evidence."""
-    answer.answer(plan, dt.datetime.now(dt.UTC).date())
+def _evidence(first: Answer, catalogue: str, place: DeltaGenerator) -> Plan | None:
+    """Draw the choice with its figures at once, and return the plan when it is there."""
+    with place.container():
+        answer.first(first, dt.datetime.now(dt.UTC).date())
+    return evidence_in_stages(first, catalogue)
+
+
+def draw(plan: Plan, place: DeltaGenerator) -> None:
+    """Draw an answer with its evidence; place : where the answer without it stands."""
+    with place.container():
+        answer.answer(plan, dt.datetime.now(dt.UTC).date())
     answer.moved(plan)
     answer.nearest(plan)
     chart, change = st.columns([5, 3], gap="large")

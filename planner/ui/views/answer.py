@@ -3,12 +3,23 @@
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from planner.plans import Answer
 from planner.plans.difference import Difference, Moved
-from planner.plans.results import Interval, Plan
+from planner.plans.results import Candidate, Details, Interval, Plan
 from planner.pricing import Tariff
+from planner.scenario import Targets
 from planner.ui.fields import field_of
 from planner.ui.words import DASH, day, figure, percent, plural, seconds, span, stop, usd
+
+PENDING = "the interval is being simulated. "
+
+
+class _Latency(NamedTuple):
+    label: str
+    target_s: float | None
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,22 @@ def metrics(plan: Plan, today: dt.date) -> tuple[MetricView, ...]:
     """Return the four figures of a plan; empty when there is no answer. today : the day against which an old price is marked."""
     if plan.chosen is None or plan.details is None:
         return ()
-    return (_gpus(plan), _ttft(plan), _tpot(plan), _cost(plan, today))
+    return _four(plan.chosen, plan.scenario.targets, plan.details, today)
+
+
+def first_metrics(answer: Answer, today: dt.date) -> tuple[MetricView, ...]:
+    """Return the four figures before their intervals are simulated; empty when there is no choice."""
+    return () if answer.chosen is None else _four(answer.chosen, answer.scenario.targets, None, today)
+
+
+def _four(chosen: Candidate, targets: Targets, details: Details | None, today: dt.date) -> tuple[MetricView, ...]:
+    ttft = "time from a request's arrival to its first token"
+    return (
+        _gpus(chosen, details),
+        _latency(chosen, details, _Latency("p99 TTFT", targets.ttft_p99_s, ttft)),
+        _latency(chosen, details, _Latency("p99 TPOT", targets.tpot_p99_s, "time per output token after the first")),
+        _cost(chosen, details, today),
+    )
 
 
 def moved_inputs(change: Difference) -> str:
@@ -56,55 +82,49 @@ def interval(value: Interval, write: Callable[[float], str]) -> str:
     return span(write(value.low), write(value.high))
 
 
-def _gpus(plan: Plan) -> MetricView:
-    chosen, details = plan.chosen, plan.details
-    if chosen is None or details is None or chosen.replicas is None:
+def _gpus(chosen: Candidate, details: Details | None) -> MetricView:
+    if chosen.replicas is None:
         return MetricView("GPUs", DASH, "", "")
     replicas = chosen.replicas
     split = plural(replicas.needed, "replica") + (f" + {plural(replicas.spares, 'spare')}" if replicas.spares else "")
     gpus = replicas.total * chosen.tensor_parallel
+    likely = (
+        f"over the calibration's error {interval(details.replicas, '{:.0f}'.format)} replicas. " if details is not None else PENDING
+    )
     return MetricView(
         "GPUs",
         f"{gpus}",
         f"{chosen.gpu_name} · {split}",
-        f"{plural(chosen.tensor_parallel, 'GPU')} a replica; over the calibration's error "
-        f"{interval(details.replicas, '{:.0f}'.format)} replicas. "
-        f"Each needed replica runs at {percent(replicas.utilisation)} of its capacity with "
-        f"the spares down. {stop(details.interval_source)}",
+        f"{plural(chosen.tensor_parallel, 'GPU')} a replica; {likely}"
+        f"Each needed replica runs at {percent(replicas.utilisation)} of its capacity with the spares down. {_made(details)}",
     )
 
 
-def _ttft(plan: Plan) -> MetricView:
-    return _latency(plan, "p99 TTFT", plan.scenario.targets.ttft_p99_s, "time from a request's arrival to its first token")
-
-
-def _tpot(plan: Plan) -> MetricView:
-    return _latency(plan, "p99 TPOT", plan.scenario.targets.tpot_p99_s, "time per output token after the first")
-
-
-def _latency(plan: Plan, label: str, target_s: float | None, meaning: str) -> MetricView:
-    chosen, details = plan.chosen, plan.details
-    if chosen is None or details is None or chosen.latency is None:
-        return MetricView(label, DASH, "", "")
-    is_ttft = label.endswith("TTFT")
+def _latency(chosen: Candidate, details: Details | None, asked: _Latency) -> MetricView:
+    if chosen.latency is None:
+        return MetricView(asked.label, DASH, "", "")
+    is_ttft = asked.label.endswith("TTFT")
     value_s = chosen.latency.ttft_p99_s if is_ttft else chosen.latency.tpot_p99_s
-    bounds = details.ttft_p99_s if is_ttft else details.tpot_p99_s
-    target = f" · target {seconds(target_s)}" if target_s is not None else " · no target"
+    target = f"target {seconds(asked.target_s)}" if asked.target_s is not None else "no target"
+    likely = "" if details is None else f"{interval(details.ttft_p99_s if is_ttft else details.tpot_p99_s, seconds)} · "
     return MetricView(
-        label,
+        asked.label,
         seconds(value_s),
-        f"{interval(bounds, seconds)}{target}",
-        f"99 of 100 requests see less: {meaning}, at the planned load with the spares down ({chosen.latency.method}). "
-        f"{stop(details.interval_source)}",
+        f"{likely}{target}",
+        f"99 of 100 requests see less: {asked.meaning}, at the planned load with the spares down ({chosen.latency.method}). "
+        f"{_made(details)}",
     )
 
 
-def _cost(plan: Plan, today: dt.date) -> MetricView:
-    chosen, details = plan.chosen, plan.details
-    if chosen is None or details is None or chosen.cost is None:
+def _made(details: Details | None) -> str:
+    return stop(details.interval_source) if details is not None else stop(PENDING)
+
+
+def _cost(chosen: Candidate, details: Details | None, today: dt.date) -> MetricView:
+    if chosen.cost is None:
         return MetricView("Cost", DASH, "no price is known", "Give your own price for this GPU under Where.")
     cost, tariff = chosen.cost, chosen.cost.tariff
-    bill = details.usd_per_day
+    bill = details.usd_per_day if details is not None else None
     likely = f"{interval(bill, usd)} · " if bill is not None and bill.low < bill.high else ""
     return MetricView(
         "Cost",

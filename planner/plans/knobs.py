@@ -1,0 +1,325 @@
+"""The two scheduler settings: which are tried, which hold a rate, which carry most, and the map of all of them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from planner.plans.capacity import Demand
+from planner.plans.parallel import in_parallel
+from planner.plans.rates import Capacity, Probe, capacity_from, capacity_under, missed_target, misses_of, probe
+from planner.plans.results import KnobCell, Knobs, Latency
+from planner.plans.starting import BUDGETS, Engine, Question, coarse, default_knobs, replica_of, with_knobs
+from planner.scenario import Scenario, Targets
+from planner.step_model import StepShape, step_s
+
+SEQUENCES = (32, 64, 128, 256, 512, 1024)
+SAME_CAPACITY = 0.01
+_FIRST_DECODERS = 16
+_FIRST_STEP_SHARE = 1.0
+_CLEAR_MISS = 0.3
+_USEFUL_BUDGET = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a layout's settings did at a rate that it would have to carry: those that held it, else those that missed by least.
+
+    demand : the sample that it was tried on
+    miss : logarithm of the worse ratio of percentile to target [1]; 0 or less where the targets held
+    """
+
+    demand: Demand
+    rate_rps: float
+    knobs: Knobs
+    miss: float
+
+    @property
+    def held(self) -> bool:
+        """Whether both targets held at the rate."""
+        return self.miss <= 0.0
+
+
+class Seen(NamedTuple):
+    """A rate that a cell was seen to carry [request/s], and the most sequences at once there [seq]."""
+
+    rate_rps: float
+    miss: float
+    running_peak: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BestKnobs:
+    """The settings to recommend, and what was learnt about the grid on the way.
+
+    top, rate_rps : the settings of the largest capacity of the grid on the sample, and that capacity, to 1 % [request/s]
+    near : cells that carry 99 % of it or more, each with the largest rate at which it was seen to hold the targets
+    """
+
+    knobs: Knobs
+    top: Knobs
+    rate_rps: float
+    near: dict[Knobs, Seen]
+
+
+class _Row(NamedTuple):
+    budget: int
+    caps: tuple[int, ...]
+
+
+def knob_options(scenario: Scenario, default: Knobs) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the sequence caps and the token budgets to try; one each where the user holds it fixed."""
+    choice = scenario.engine
+    sequences = (choice.max_num_seqs,) if choice.max_num_seqs else tuple(sorted({*SEQUENCES, default.max_num_seqs}))
+    budgets = (
+        (choice.max_num_batched_tokens,)
+        if choice.max_num_batched_tokens
+        else tuple(sorted({*BUDGETS, default.max_num_batched_tokens}))
+    )
+    return sequences, budgets
+
+
+def first_knobs(question: Question, engine: Engine) -> Knobs:
+    """Return settings to start a search from: the engine's own, with the token budget cut to what the TPOT target bears.
+
+    The largest budget whose full step, beside a few decoding sequences, takes no longer than the TPOT target. A start only.
+    """
+    start_at = default_knobs(question.scenario, engine.deployment)
+    target_s = question.scenario.targets.tpot_p99_s
+    if target_s is None or question.scenario.engine.max_num_batched_tokens is not None:
+        return start_at
+    fitting = [budget for budget in BUDGETS if _full_step_s(question, engine, budget) <= _FIRST_STEP_SHARE * target_s]
+    budget = min(start_at.max_num_batched_tokens, max(fitting, default=BUDGETS[0]))
+    cap = question.scenario.engine.max_num_seqs or min(start_at.max_num_seqs, budget)
+    return Knobs(cap, max(budget, cap))
+
+
+def _full_step_s(question: Question, engine: Engine, budget: int) -> float:
+    context = question.context_mean_tokens
+    shape = StepShape(
+        scheduled_tokens=float(budget),
+        sampled_tokens=float(_FIRST_DECODERS),
+        sequences=_FIRST_DECODERS + 1.0,
+        decode_sequences=float(_FIRST_DECODERS),
+        decode_context_tokens=_FIRST_DECODERS * context,
+        decode_window_tokens=_FIRST_DECODERS * min(context, engine.coefficients.window_tokens or context),
+        prefill_pairs=budget * question.prompt_mean_tokens / 2.0,
+    )
+    return float(step_s(shape, engine.coefficients))
+
+
+def measure(question: Question, engine: Engine, knobs: Knobs, guess_rps: float = 0.0) -> Capacity | None:
+    """Return the capacity with some settings; None when the engine would not start with them.
+
+    guess_rps : a rate near it, such as that of neighbouring settings [request/s]; 0 when there is none
+    """
+    fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
+    if not fitted.memory.fits:
+        return None
+    return capacity_from(question.demand, replica_of(fitted, question.demand), knobs, question.scenario.targets, guess_rps)
+
+
+def measure_under(question: Question, engine: Engine, knobs: Knobs, missed_rps: float) -> Capacity | None:
+    """Return the capacity with settings that miss the targets at a rate [request/s]; None when the engine would not start."""
+    fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
+    if not fitted.memory.fits:
+        return None
+    return capacity_under(question.demand, replica_of(fitted, question.demand), knobs, question.scenario.targets, missed_rps)
+
+
+def probe_with(question: Question, engine: Engine, knobs: Knobs, rate_rps: float) -> Probe | None:
+    """Say whether some settings carry a rate; None when the engine would not start with them."""
+    fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
+    if not fitted.memory.fits:
+        return None
+    return probe(question.demand, replica_of(fitted, question.demand), knobs, question.scenario.targets, rate_rps)
+
+
+def tried_at(question: Question, engine: Engine, rate_rps: float) -> Trial:
+    """Say whether some token budget holds a rate: on the smaller sample, and on the question's own unless it is clearly missed."""
+    trial = _walk(coarse(question), engine, rate_rps, first_knobs(question, engine))
+    return trial if trial.miss > _CLEAR_MISS else _walk(question, engine, rate_rps, trial.knobs)
+
+
+def _walk(question: Question, engine: Engine, rate_rps: float, start_at: Knobs) -> Trial:
+    """Go from budget to budget, down where TPOT misses by more and up where TTFT does, until one holds or none is better."""
+    _, budgets = knob_options(question.scenario, default_knobs(question.scenario, engine.deployment))
+    at = budgets.index(start_at.max_num_batched_tokens) if start_at.max_num_batched_tokens in budgets else 0
+    best = Trial(question.demand, rate_rps, start_at, 1.0)
+    last = 0
+    while 0 <= at < len(budgets):
+        knobs = start_at if last == 0 else Knobs(min(start_at.max_num_seqs, budgets[at]), budgets[at])
+        found = probe_with(question, engine, knobs, rate_rps)
+        if found is not None and last and found.miss >= best.miss:
+            break
+        if found is not None:
+            best = Trial(question.demand, rate_rps, knobs, found.miss)
+        if best.held or (found is not None and _out_of_reach(found.latency, knobs)):
+            break
+        direction = -1 if found is None else _direction(found.latency, question.scenario.targets)
+        if last and direction != last:
+            break
+        last = direction
+        at += direction
+    return best
+
+
+def _out_of_reach(latency: Latency, knobs: Knobs) -> bool:
+    """Whether an engine doesn't keep up though its budget doesn't hold it back, so that no other budget helps."""
+    return not latency.stable and knobs.max_num_batched_tokens >= _USEFUL_BUDGET
+
+
+def _direction(latency: Latency, targets: Targets) -> int:
+    """Return where a better budget lies: below where TPOT misses by more, above where TTFT does."""
+    missed = misses_of(latency, targets)
+    return -1 if missed.tpot > missed.ttft else 1
+
+
+def settled(question: Question, engine: Engine, start_at: Knobs, guess_rps: float = 0.0) -> tuple[Knobs, Capacity | None]:
+    """Return settings near the best and their capacity: the token budget is moved as long as the next one carries 1 % more.
+
+    guess_rps : a rate near it [request/s]; 0 when there is none
+    """
+    _, budgets = knob_options(question.scenario, default_knobs(question.scenario, engine.deployment))
+    best, found = start_at, measure(question, engine, start_at, guess_rps)
+    position = budgets.index(start_at.max_num_batched_tokens) if start_at.max_num_batched_tokens in budgets else 0
+    for step in (-1, 1):
+        at = position + step
+        while 0 <= at < len(budgets):
+            knobs = Knobs(min(start_at.max_num_seqs, budgets[at]), budgets[at])
+            better = _better(question, engine, knobs, _rate(found))
+            if better is None:
+                break
+            best, found, at = knobs, better, at + step
+    return best, found
+
+
+def _better(question: Question, engine: Engine, knobs: Knobs, rate_rps: float) -> Capacity | None:
+    """Return the capacity with some settings if it is 1 % above a rate, at the price of one simulation where it isn't."""
+    if rate_rps <= 0.0:
+        found = measure(question, engine, knobs)
+        return found if _rate(found) > 0.0 else None
+    beyond_rps = rate_rps * (1.0 + SAME_CAPACITY)
+    tried = probe_with(question, engine, knobs, beyond_rps)
+    if tried is None or not tried.held:
+        return None
+    return measure(question, engine, knobs, beyond_rps)
+
+
+def best_knobs(question: Question, engine: Engine, start_at: Knobs, guess_rps: float) -> BestKnobs | None:
+    """Return the settings to recommend out of the whole grid; None when none has a capacity.
+
+    start_at, guess_rps : settings of a good capacity, and a rate near it [request/s]
+
+    The grid is asked what holds 99 % of the largest capacity known, then which of those hold 1 % more, whose capacity is then the
+    largest known; until none does. So each cell costs one or two simulations instead of a search of its own.
+    """
+    found = measure(question, engine, start_at, guess_rps)
+    rate_rps, top = _rate(found), start_at
+    if rate_rps <= 0.0:
+        return None
+    rows = _rows(question, engine)
+    near = _holding(question, engine, rows, rate_rps * (1.0 - SAME_CAPACITY))
+    while True:
+        higher = _holding(question, engine, _only(rows, near), rate_rps * (1.0 + SAME_CAPACITY))
+        if not higher:
+            break
+        top = min(higher, key=lambda knobs: higher[knobs].miss)
+        rate_rps = max(_rate(measure(question, engine, top, rate_rps * (1.0 + SAME_CAPACITY))), rate_rps * (1.0 + SAME_CAPACITY))
+        near = _holding(question, engine, _only(rows, near), rate_rps * (1.0 - SAME_CAPACITY))
+    near |= _holding(question, engine, _only(rows, near), rate_rps)
+    if top not in near:
+        near[top] = Seen(rate_rps, 0.0, found.running_peak if found else None)
+    return BestKnobs(recommended(near, engine.own), top, rate_rps, near)
+
+
+def recommended(near: dict[Knobs, Seen], default: Knobs) -> Knobs:
+    """Return the cell to recommend: of those within 1 % of the largest capacity, the one nearest to the engine's own budget.
+
+    Of the sequence caps that do as well, the smallest that the batch doesn't reach at capacity: it costs nothing there, and bounds
+    the batch, and with it TPOT, when traffic surges. Where every cap is reached, the smallest.
+    """
+
+    def distance(knobs: Knobs) -> tuple[float, bool, int]:
+        doublings = abs(math.log2(knobs.max_num_batched_tokens / default.max_num_batched_tokens))
+        peak = near[knobs].running_peak
+        return (doublings, peak is not None and peak >= knobs.max_num_seqs, knobs.max_num_seqs)
+
+    return min(near, key=distance)
+
+
+def _rows(question: Question, engine: Engine) -> list[_Row]:
+    sequences, budgets = knob_options(question.scenario, default_knobs(question.scenario, engine.deployment))
+    return [_Row(budget, tuple(cap for cap in sorted(sequences, reverse=True) if cap <= budget)) for budget in budgets]
+
+
+def _only(rows: Iterable[_Row], cells: Iterable[Knobs]) -> list[_Row]:
+    kept = set(cells)
+    return [_Row(row.budget, caps) for row in rows if (caps := tuple(cap for cap in row.caps if Knobs(cap, row.budget) in kept))]
+
+
+def _holding(question: Question, engine: Engine, rows: Sequence[_Row], rate_rps: float) -> dict[Knobs, Seen]:
+    """Return the cells that carry a rate.
+
+    Where a larger cap's run is the same as a smaller one's, it isn't repeated.
+    """
+
+    def of_row(row: _Row) -> dict[Knobs, Seen]:
+        held: dict[Knobs, Seen] = {}
+        above: Probe | None = None
+        for cap in row.caps:
+            knobs = Knobs(cap, row.budget)
+            if above is None or not _same_run(above.latency, cap):
+                above = probe_with(question, engine, knobs, rate_rps)
+            if above is not None and above.held:
+                held[knobs] = Seen(rate_rps, above.miss, above.latency.running_peak)
+        return held
+
+    return {knobs: seen for row in in_parallel(of_row, rows) for knobs, seen in row.items()}
+
+
+def _same_run(above: Latency, cap: int) -> bool:
+    """Whether a run under a larger cap is that of a smaller one: it stayed below it, and the KV blocks that a smaller cap frees
+    would have changed nothing.
+    """
+    return above.kv_free is True and above.running_peak is not None and above.running_peak < cap
+
+
+def knob_map(question: Question, engine: Engine, best: BestKnobs) -> tuple[KnobCell, ...]:
+    """Return the capacity of every pair of settings, by token budget and then by sequence cap; best : what is known of it."""
+
+    def of_row(row: _Row) -> list[KnobCell]:
+        cells: list[KnobCell] = []
+        above: KnobCell | None = None
+        for cap in row.caps:
+            knobs = Knobs(cap, row.budget)
+            shared = above is not None and knobs not in best.near and _same_capacity(question, engine, above, cap)
+            above = replace(above, knobs=knobs) if above is not None and shared else _cell(question, engine, knobs, best)
+            cells.append(above)
+        return cells[::-1]
+
+    return tuple(cell for row in in_parallel(of_row, _rows(question, engine)) for cell in row)
+
+
+def _same_capacity(question: Question, engine: Engine, above: KnobCell, cap: int) -> bool:
+    """Whether a smaller cap has the capacity of the cell above it: its run there is the same."""
+    if above.capacity_rps is None or above.running_peak is None or above.running_peak >= cap:
+        return False
+    found = probe_with(question, engine, above.knobs, above.capacity_rps)
+    return found is not None and _same_run(found.latency, cap)
+
+
+def _cell(question: Question, engine: Engine, knobs: Knobs, best: BestKnobs) -> KnobCell:
+    held = best.near.get(knobs)
+    if held is not None:
+        beyond = probe_with(question, engine, knobs, best.rate_rps * (1.0 + SAME_CAPACITY))
+        binds = missed_target(beyond.latency, question.scenario.targets) if beyond is not None else "memory"
+        return KnobCell(knobs, held.rate_rps, binds, held.running_peak)
+    found = measure_under(question, engine, knobs, best.rate_rps * (1.0 - SAME_CAPACITY))
+    if found is None:
+        return KnobCell(knobs, None, "memory", None)
+    return KnobCell(knobs, found.rate_rps, found.binds, found.running_peak)
+
+
+def _rate(capacity: Capacity | None) -> float:
+    return capacity.rate_rps or 0.0 if capacity is not None else 0.0
