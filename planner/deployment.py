@@ -220,3 +220,8 @@ def link_for(gpu: GpuProfile, tp: int, node: Node | None = None) -> Link | None:
     speed = None if pcie is None else (pcie.achieved_bytes_per_s or pcie.theoretical_bytes_per_s)
     why = f"{gpu.name} has no fast link here" if joined == 1 or fast is None else f"{fast.kind} joins only {joined} GPUs"
     return Link("PCIe", "host", speed, in_fast_domain=False, reason=f"{why}, so {tp} reduce over PCIe and the host")
+
+
+def group_label(deployment: Deployment) -> str:
+    """Return a deployment's model, weights and tensor-parallel size in one line, as fits name what they were fed with."""
+    return f"{deployment.model.id} {deployment.quantization.id} tp{deployment.parallelism.tp}"

@@ -100,6 +100,12 @@ class StepCoefficients(NamedTuple):
     expert_spread: float = 1.0
 
 
+def scaled(c: StepCoefficients, factor: float) -> StepCoefficients:
+    """Return coefficients with every time multiplied by a factor [1]; ratios, counts and switches stay."""
+    times = {name: value * factor for name, value in c._asdict().items() if name.endswith("_s") or "_s_per_" in name}
+    return c._replace(**times)
+
+
 def smooth_max(a: Number, b: Number, inverse_p: float) -> Number:
     """Join two times that partly overlap: (a^p + b^p)^(1/p) with p = 1/inverse_p; the hard maximum at inverse_p = 0.
 

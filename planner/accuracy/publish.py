@@ -2,30 +2,38 @@
 
 import argparse
 import datetime as dt
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from planner.accuracy.intervals import Point, held_out_spread, ranges, spread_from
 from planner.accuracy.names import quantization_named
-from planner.accuracy.report import AccuracyReport, ErrorSummary, Group, RowResult, accuracy_report, is_held_out
+from planner.accuracy.report import AccuracyReport, Group, RowResult, accuracy_report, error_summary, is_held_out
 from planner.accuracy.shipped import (
     FOLDER,
     SOURCES_FOLDER,
+    STEPS_FILE,
     Coverage,
-    Errors,
     GroupPart,
     Part,
     ShippedAccuracy,
     ShownRow,
     SourceReport,
 )
+from planner.accuracy.steps import steps_document
 from planner.calibration.measurements import Measurement
-from planner.errors import InputError
+from planner.calibration.spread import SPREAD_FILE, Class, ServingSpread
 from planner.models import load_model
 
 SOURCES_FILE = FOLDER / "sources.json"
+SPREAD_SOURCES = ("serving_by_concurrency", "vllm_cost_meter", "tensorrt_llm_perf_overview")
+"""Sources whose rows size the intervals of plans: several GPUs, engines and models each, and releases that are still in use."""
+
+_SIZED = "80 % intervals hold 80 % of published figures"
 MOST_ROWS = 600
 """Rows shown of one source, taken evenly from its groups."""
 
@@ -51,12 +59,39 @@ def sources() -> tuple[SourceTerms, ...]:
     return TypeAdapter(tuple[SourceTerms, ...]).validate_json(SOURCES_FILE.read_bytes())
 
 
-def document_of(terms: SourceTerms, path: Path, day: str) -> ShippedAccuracy:
-    """Predict a source's table with the shipped records and with priors alone.
+def spreads_from(reports: Mapping[str, AccuracyReport]) -> dict[Class, ServingSpread]:
+    """Return the spread between deployments that plans use, from the sources of present engines.
 
-    path : the table; day : of the run, YYYY-MM-DD
+    reports : by id, with intervals
     """
-    shipped = accuracy_report(path, "shipped")
+    points = _points(reports)
+    named = ", ".join(terms.source for terms in sources() if terms.id in SPREAD_SOURCES)
+    kinds: tuple[Class, ...] = ("measured", "prior")
+    return {kind: spread_from([point for point in points if point.kind == kind], f"{_SIZED}: {named}"[:1000]) for kind in kinds}
+
+
+def _points(reports: Mapping[str, AccuracyReport]) -> list[Point]:
+    return [point for name in SPREAD_SOURCES if name in reports for row in reports[name].predicted for point in row.points()]
+
+
+def with_held_out_ranges(report: AccuracyReport, points: Sequence[Point]) -> AccuracyReport:
+    """Return a report whose intervals are sized on groups other than each row's own."""
+    known: dict[tuple[Group, Class], ServingSpread | None] = {}
+    results: list[RowResult] = []
+    for result in report.results:
+        group = result.group or ("", "", "")
+        if result.responses and (group, result.kind) not in known:
+            known[group, result.kind] = held_out_spread(points, group, result.kind)
+        spread = known.get((group, result.kind))
+        results.append(replace(result, ranges={} if spread is None else ranges(spread, result.responses)))
+    return AccuracyReport(report.name, report.records, tuple(results))
+
+
+def document_of(terms: SourceTerms, shipped: AccuracyReport, none: AccuracyReport, day: str) -> ShippedAccuracy:
+    """Return a source's document.
+
+    shipped, none : its table predicted with the shipped records and with priors alone; day : of the run, YYYY-MM-DD
+    """
     return ShippedAccuracy(
         id=terms.id,
         title=terms.title,
@@ -68,7 +103,7 @@ def document_of(terms: SourceTerms, path: Path, day: str) -> ShippedAccuracy:
         date=day,
         command=f"python -m planner accuracy {terms.file} --json",
         shipped=_report(shipped),
-        none=_report(accuracy_report(path, "none")),
+        none=_report(none),
         rows=_shown(shipped) if terms.rows_shown else (),
     )
 
@@ -79,7 +114,7 @@ def _report(report: AccuracyReport) -> SourceReport:
         held_out=_part(report, report.held_out()),
         groups=tuple(_group(report, group, rows) for group, rows in report.groups.items()),
         not_predicted=report.not_predicted,
-        peer={metric: errors_of(report.peer_errors(metric)) for metric in ("tpot", "ttft") if report.peer_errors(metric)},
+        peer={metric: error_summary(report.peer_errors(metric)) for metric in ("tpot", "ttft") if report.peer_errors(metric)},
     )
 
 
@@ -98,17 +133,9 @@ def _fields(report: AccuracyReport, rows: Sequence[RowResult]) -> dict[str, obje
     return {
         "rows": len(rows),
         "predicted": sum(row.reason is None for row in rows),
-        "errors": {metric: errors_of([row.errors[metric] for row in rows if metric in row.errors]) for metric in metrics},
+        "errors": {metric: error_summary([row.errors[metric] for row in rows if metric in row.errors]) for metric in metrics},
         "coverage": {metric: Coverage(**cover._asdict()) for metric, cover in covers.items() if cover is not None},
     }
-
-
-def errors_of(errors: Sequence[float]) -> Errors:
-    """Return the distribution of at least one error [1]."""
-    summary = ErrorSummary.of(errors)
-    if summary is None:
-        raise InputError("errors", 0, "must be at least one", "Leave out metrics that no row states")
-    return Errors(points=summary.rows, **summary.document(), quantiles_pct=summary.quantiles_pct)
 
 
 def _shown(report: AccuracyReport) -> tuple[ShownRow, ...]:
@@ -155,23 +182,38 @@ def load_in_words(row: Measurement) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the documents of all tables found in a folder; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.publish", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder that holds the tables named in sources.json, at any depth")
-    parser.add_argument("--only", nargs="*", default=[], help="ids of sources; all unless given")
-    parser.add_argument("--day", default=dt.datetime.now(dt.UTC).date().isoformat(), help="day of the run; today")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
+    paths = {terms.id: next(iter(sorted(options.folder.rglob(terms.file))), None) for terms in sources()}
+    found = {name: path for name, path in paths.items() if path is not None}
+    reports = {name: accuracy_report(path, intervals=True) for name, path in found.items()}
+    points = _points(reports)
+    if set(SPREAD_SOURCES) <= set(found):
+        spreads = {kind: spread.model_dump() for kind, spread in spreads_from(reports).items()}
+        _write(SPREAD_FILE, json.dumps(spreads, indent=1, ensure_ascii=False))
     for terms in sources():
-        if options.only and terms.id not in options.only:
-            continue
-        path = next(iter(sorted(options.folder.rglob(terms.file))), None)
-        if path is None:
+        if terms.id not in found:
             sys.stderr.write(f"{terms.id}: no {terms.file} in {options.folder}\n")
             continue
-        document = document_of(terms, path, options.day)
-        text = document.model_dump_json(indent=1, exclude_none=True, exclude_defaults=True)
-        (SOURCES_FOLDER / f"{terms.id}.json").write_text(text + "\n", encoding="utf-8")
+        tested = with_held_out_ranges(reports[terms.id], points)
+        document = document_of(terms, tested, accuracy_report(found[terms.id], "none"), options.day)
+        _write(SOURCES_FOLDER / f"{terms.id}.json", document.model_dump_json(indent=1, exclude_none=True, exclude_defaults=True))
         sys.stdout.write(f"{terms.id}: {document.shipped.overall.predicted} of {document.shipped.overall.rows} rows\n")
+    if options.steps is not None:
+        steps = steps_document(options.steps / "step_times.csv.gz", options.steps / "all_reduce_times.csv", options.day)
+        _write(STEPS_FILE, steps.model_dump_json(indent=1, exclude_none=True))
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.publish", description=__doc__)
+    parser.add_argument("folder", type=Path, help="folder that holds the tables named in sources.json, at any depth")
+    parser.add_argument("--steps", type=Path, help="folder of recorded step times, tests/recorded")
+    parser.add_argument("--day", default=dt.datetime.now(dt.UTC).date().isoformat(), help="day of the run; today")
+    return parser
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,30 @@
 """Predicts every row of a table of measured results and says how far the predictions lie from it."""
 
+import math
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.accuracy.bounds import UNIT_FACTOR, beats_data_sheet
 from planner.accuracy.compare import METRICS, PEER, TAILS, errors_of, peer_errors_of, stated
+from planner.accuracy.intervals import Point, Response, moved_figures, ranges, responses
 from planner.accuracy.kv_capacity import is_kv_capacity, kv_results
 from planner.accuracy.names import engine_named, gpu_named, model_named
 from planner.accuracy.predict import Figures, predict, predict_recorded
 from planner.accuracy.request_table import RecordedRun, is_request_table, recorded_runs
 from planner.accuracy.setting import NotPredictedError, Records, setting_of
+from planner.accuracy.shipped import Errors
 from planner.calibration.measurement_tables import read_measurements
 from planner.calibration.measurements import Measurement, Row, Unreadable
+from planner.calibration.spread import Class, class_of, spread_of
+from planner.errors import InputError
 from planner.simulator import RequestTable
 
 HELD_OUT_PARTS = 2
@@ -32,7 +38,9 @@ class RowResult:
 
     errors, peer_errors : predicted ÷ measured - 1 [1]
     stated : what was measured, in SI units
-    ranges : ends of the 80 % interval ÷ the prediction [1], where they were asked for
+    ranges : ends of the 80 % interval ÷ the prediction [1], where intervals were asked for
+    responses : how the predictions move with the step times, likewise; see `intervals.responses`
+    kind : whether the record was measured on the row's GPU and engine
     """
 
     measured: Measurement | None
@@ -42,6 +50,14 @@ class RowResult:
     peer_errors: dict[str, float]
     stated: dict[str, float] = field(default_factory=dict)
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    responses: dict[str, Response] = field(default_factory=dict)
+    kind: Class = "prior"
+
+    def points(self) -> list[Point]:
+        """Return the figures that intervals can be sized on or tested with."""
+        group = self.group or ("", "", "")
+        departures = {metric: -math.log1p(self.errors[metric]) for metric in self.responses if metric in self.errors}
+        return [Point(group, self.kind, metric, value, self.responses[metric]) for metric, value in departures.items()]
 
 
 class Covered(NamedTuple):
@@ -189,11 +205,12 @@ class AccuracyReport:
         return "\n".join(lines)
 
 
-def accuracy_report(path: Path, records: Records = "shipped") -> AccuracyReport:
+def accuracy_report(path: Path, records: Records = "shipped", *, intervals: bool = False) -> AccuracyReport:
     """Predict a table of measured results.
 
     path : a CSV table that `read_measurements` takes, or one of logged KV capacities or of single requests
     records : "shipped" takes the calibration records, "none" only the priors
+    intervals : whether to give predictions their 80 % intervals, which takes three times as long
 
     Raises InputError when the file is no such table; rows that can't be predicted are counted by reason.
     """
@@ -202,7 +219,7 @@ def accuracy_report(path: Path, records: Records = "shipped") -> AccuracyReport:
         return AccuracyReport(path.name[:100], records, results)
     if is_request_table(path):
         return AccuracyReport(path.name[:100], records, tuple(_replayed(run, records) for run in recorded_runs(path)))
-    return report_of(read_measurements(path), records, path.name[:100])
+    return report_of(read_measurements(path), records, path.name[:100], intervals=intervals)
 
 
 def _replayed(run: RecordedRun, records: Records) -> RowResult:
@@ -218,10 +235,31 @@ def _replayed(run: RecordedRun, records: Records) -> RowResult:
     return RowResult(row, group, None, errors_of(row, figures), {}, stated(row))
 
 
-def report_of(rows: Sequence[Row], records: Records = "shipped", name: str = "measurements") -> AccuracyReport:
-    """Predict measured rows; equal deployments under equal loads are simulated once."""
+def report_of(
+    rows: Sequence[Row], records: Records = "shipped", name: str = "measurements", *, intervals: bool = False
+) -> AccuracyReport:
+    """Predict measured rows; equal deployments under equal loads are simulated once; intervals : as in accuracy_report."""
     known: dict[Measurement, Figures] = {}
-    return AccuracyReport(name, records, tuple(_result(row, records, known) for row in rows))
+    results = [_result(row, records, known) for row in rows]
+    return AccuracyReport(name, records, tuple(_with_intervals(results, records, known) if intervals else results))
+
+
+def _with_intervals(results: Sequence[RowResult], records: Records, known: Mapping[Measurement, Figures]) -> list[RowResult]:
+    moved: dict[Measurement, tuple[Figures, Figures] | None] = {}
+    widened: list[RowResult] = []
+    for result in results:
+        row = result.measured
+        if result.reason is not None or row is None:
+            widened.append(result)
+            continue
+        setting, load = setting_of(row, records), _load_alone(row)
+        if load not in moved:
+            moved[load] = moved_figures(setting)
+        pair = moved[load]
+        found = {} if pair is None else responses(row, known[load], pair)
+        spread, kind = spread_of(setting.record), class_of(setting.record)
+        widened.append(replace(result, responses=found, ranges=ranges(spread, found), kind=kind))
+    return widened
 
 
 def is_held_out(group: Group) -> bool:
@@ -263,6 +301,14 @@ def _load_alone(row: Measurement) -> Measurement:
     """Return the row without what it measured."""
     blank = {name: "" if name == "notes" else None for name in _MEASURED_FIELDS}
     return row.model_copy(update=blank)
+
+
+def error_summary(errors: Sequence[float] | npt.NDArray[np.float64]) -> Errors:
+    """Return the distribution of at least one error [1] as it is shipped."""
+    summary = ErrorSummary.of(list(errors))
+    if summary is None:
+        raise InputError("errors", 0, "must be at least one", "Leave out metrics that no row states")
+    return Errors.model_validate({"points": summary.rows, **summary.document(), "quantiles_pct": summary.quantiles_pct})
 
 
 def _worst(rows: Iterable[RowResult]) -> float:

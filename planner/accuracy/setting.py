@@ -1,6 +1,6 @@
 """Turns a measured row into the deployment and the load that it describes, or says why the planner can't predict it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.accuracy.names import Release, engine_named, gpu_named, kv_dtype_named, model_named, quantization_named
@@ -15,7 +15,7 @@ from planner.hardware import GpuProfile
 from planner.memory import MemoryBudget, memory_budget
 from planner.models import QUANTIZATIONS, ModelSpec, tp_refusal
 from planner.step_coefficients import coefficients_for, compute_dtype_on
-from planner.step_model import StepCoefficients
+from planner.step_model import StepCoefficients, scaled
 
 Records = Literal["shipped", "none"]
 
@@ -48,6 +48,10 @@ class Setting:
     def group(self) -> tuple[str, str, str]:
         """GPU, engine and model by the catalogue's names."""
         return self.deployment.gpu.id, self.deployment.engine.engine, self.deployment.model.id
+
+    def with_step_times(self, factor: float) -> "Setting":
+        """Return the setting with all step times multiplied by a factor [1]."""
+        return replace(self, coefficients=scaled(self.coefficients, factor))
 
 
 def setting_of(measured: Measurement, records: Records = "shipped") -> Setting:

@@ -115,7 +115,7 @@ class StepGroupErrors(_Model):
     group: Text = Field(description="model, weights, tensor-parallel size")
     rows: Count
     errors: Errors = Field(description="of the shipped record, which has seen the group")
-    held_out: Errors | None = Field(description="of a fit that hasn't; None where the GPU has one group alone")
+    held_out: Errors | None = Field(default=None, description="of a fit that hasn't; None where the GPU has one group alone")
     coverage: Coverage | None = Field(default=None, description="of 80 % intervals from the fit that hasn't seen the group")
     below_bound: Count = Field(description="predictions below what the data sheet allows; must be 0")
 
@@ -128,7 +128,7 @@ class GpuSteps(_Model):
     version: Text
     rows: Count
     errors: Errors
-    held_out: Errors | None
+    held_out: Errors | None = None
     coverage: Coverage | None = None
     median_limit_pct: float | None = None
     mean_limit_pct: float | None = None
