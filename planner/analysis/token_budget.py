@@ -1,6 +1,6 @@
 """Where a token budget should lie: knees of the roofline, the cap that TPOT sets, the floor that TTFT and the load set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from planner.step_model import StepCoefficients
 
 _LARGEST_BUDGET = 2**16
 _MOST_CHUNKS = 512
+_ALIKE = 0.05
 _USUAL = (256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -202,7 +203,8 @@ class FrontierPoint(NamedTuple):
 class Frontier:
     """Simulated budgets on the same requests, by budget.
 
-    best : the one whose worse ratio of p99 to target is smallest, which leaves the most room; None when nothing ran
+    best : the one with the most room: of those whose worse ratio of p99 to target lies within 0.05 of the smallest, the one
+        with the shortest p99 TTFT, as the smallest budgets of a flat stretch break first when the load grows; None when nothing ran
     refused : budgets with which the engine would not start; requests : served in each run
     """
 
@@ -243,7 +245,15 @@ def frontier(case: Case, beside: Beside, budgets: tuple[int, ...], count: int) -
     found = in_parallel(one, budgets)
     points = tuple(point for point in found if point is not None)
     refused = tuple(budget for budget, point in zip(budgets, found, strict=True) if point is None)
-    return Frontier(points, min(points, key=lambda point: point.miss, default=None), refused, count)
+    return Frontier(points, _most_room(points), refused, count)
+
+
+def _most_room(points: Sequence[FrontierPoint]) -> FrontierPoint | None:
+    if not points:
+        return None
+    smallest = min(point.miss for point in points)
+    near = [point for point in points if point.miss <= smallest + _ALIKE]
+    return min(near, key=lambda point: (point.run.ttft_p99_s, point.budget))
 
 
 def bounds_explanation(bounds: BudgetBounds, beside: Beside) -> Explanation:
@@ -290,7 +300,8 @@ def frontier_explanation(found: Frontier, beside: Beside) -> Explanation | None:
     return Explanation(
         answer,
         f"worse ratio at {best.budget:,}: max({best.run.ttft_p99_s:.3g} s / {beside.ttft_s:g} s, "
-        f"{best.run.tpot_p99_s * 1e3:.3g} ms / {beside.tpot_s * 1e3:g} ms) = {best.miss:.2f}",
+        f"{best.run.tpot_p99_s * 1e3:.3g} ms / {beside.tpot_s * 1e3:g} ms) = {best.miss:.2f}; the smallest is "
+        f"{min(point.miss for point in found.points):.2f}, and within {_ALIKE:g} of it this p99 TTFT is the shortest",
         f"--max-num-batched-tokens {best.budget}",
     )
 

@@ -96,7 +96,11 @@ def test_frontier_trades_ttft_for_tpot_and_names_the_most_room() -> None:
     first, last = found.points[0], found.points[-1]
     assert first.run.ttft_p99_s > last.run.ttft_p99_s
     assert first.run.tpot_p99_s < last.run.tpot_p99_s
-    assert found.best == min(found.points, key=lambda point: point.miss)
+    assert found.best is not None
+    smallest = min(point.miss for point in found.points)
+    near = [point for point in found.points if point.miss <= smallest + 0.05]
+    assert found.best in near
+    assert found.best.run.ttft_p99_s == min(point.run.ttft_p99_s for point in near)
     said = frontier_explanation(found, load)
     assert said is not None
     assert found.best is not None

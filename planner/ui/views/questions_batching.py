@@ -1,0 +1,31 @@
+"""Inputs that several Batching questions have."""
+
+from planner.analysis.case import Case
+from planner.ui import reading
+from planner.ui.views.question_inputs import Input
+from planner.ui.words import NBSP, seconds
+
+ASSUMED_TTFT_S = 1.0
+ASSUMED_TPOT_S = 0.030
+TEXTBOOK_CONTEXT = 2048.0
+TEXTBOOK_TPOT_S = 0.012
+_SHORTEST_S = 1e-4
+_LONGEST_S = 3600.0
+_OPEN = "The scenario leaves this target open; this one is assumed here"
+
+
+def ttft_input(case: Case) -> Input:
+    """Return the TTFT target: the scenario's, or an assumed one where it has none."""
+    return _target("ttft", "TTFT target", case.ttft_p99_s, ASSUMED_TTFT_S)
+
+
+def tpot_input(case: Case, target_s: float | None = None) -> Input:
+    """Return the TPOT target: as given, else the scenario's, or an assumed one where it has none [s]."""
+    return _target("tpot", "TPOT target", target_s or case.tpot_p99_s, ASSUMED_TPOT_S)
+
+
+def _target(name: str, label: str, target_s: float | None, assumed_s: float) -> Input:
+    text = seconds(assumed_s if target_s is None else target_s).replace(NBSP, " ")
+    note = _OPEN if target_s is None else None
+    shown = label if target_s is not None else f"{label}, assumed"
+    return Input(name, shown, text, reading.duration("ms"), low=_SHORTEST_S, high=_LONGEST_S, help=note)

@@ -1,0 +1,199 @@
+"""The Batching page: each view on the scenario and on the textbook, its charts, bad inputs, no targets, no answer."""
+
+import json
+import time
+from collections.abc import Callable
+
+import altair as alt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streamlit.testing.v1 import AppTest
+
+from planner.ui.charts.curves import Axis, Rule
+from planner.ui.charts.marked import HEIGHT, Kind, Marked, MarkedCurve, marked_curve
+
+Open = Callable[..., AppTest]
+PAGE = "planner/ui/pages/batching.py"
+SECONDS = 120
+ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
+TEXTBOOK = {**ONE_GPU, "q-batching-case": "Textbook"}
+VIEWS = {
+    "static": "Static or continuous?",
+    "budget": "Which token budget?",
+    "goodput": "What is goodput?",
+    "knobs": "Which knob binds?",
+    "sweep": "Budget against load",
+    "adaptive": "Adaptive budget?",
+}
+
+
+def run(app: AppTest) -> AppTest:
+    """Run the app until its work is done."""
+    for _ in range(200):
+        app.run(timeout=SECONDS)
+        assert [error.message for error in app.exception] == []
+        if not any(str(button.key).startswith("cancel-") for button in app.button):
+            return app
+        time.sleep(0.1)
+    pytest.fail("the page's work did not end")
+
+
+def open_view(open_app: Open, view: str, **query: str) -> AppTest:
+    app = open_app(**{**TEXTBOOK, "q-batching-view": VIEWS[view], **query})
+    app.switch_page(PAGE)
+    return run(app)
+
+
+def headline(app: AppTest) -> str:
+    return next(str(element.value) for element in app.markdown if str(element.value).startswith("#### ")).replace("\\", "")
+
+
+def text_of(app: AppTest) -> str:
+    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.code)).replace("\\", "")
+
+
+def compared(app: AppTest) -> dict[str, tuple[str, str]]:
+    """Return formula and simulation of the comparison, by name."""
+    table = next(frame.value for frame in app.dataframe if "Simulated" in frame.value.columns)
+    return {row["Figure"]: (row["By formula"], row["Simulated"]) for _, row in table.iterrows()}
+
+
+def charts(app: AppTest) -> list[str]:
+    found = app.get("vega_lite_chart")
+    for chart in found:
+        assert json.loads(chart.proto.spec)["layer"]
+    return [chart.proto.alt for chart in found]
+
+
+@pytest.mark.parametrize(
+    ("view", "figures", "drawn"),
+    [
+        ("static", ["A static batch of 32 decodes 4.06 times the steps", "1 + 1/2 + … + 1/32 = 4.058"], 2),
+        ("budget", ["hold both targets", "144.6", "the rates that kernels reach at 145", "knee at 295 tokens"], 2),
+        ("goodput", ["Goodput is largest with", "89 sequences at 2048 tokens take 11.97 ms a step", "less goodput"], 4),
+        ("knobs", ["Compute ridge binds first: 144 sequences", "411,520 tokens / 2,048 = 200.9", "lies beyond KV memory (201)"], 1),
+        ("sweep", ["The knee lies at budget", "largest power", "Kleinrock"], 1),
+        ("adaptive", ["The adaptive budget", "can move it while it runs", "p95 TPOT of requests that ended"], 3),
+    ],
+)
+def test_the_textbook_gives_the_published_figures(open_app: Open, view: str, figures: list[str], drawn: int) -> None:
+    app = open_view(open_app, view)
+    text = text_of(app)
+    for each in figures:
+        assert each in text
+    assert len(charts(app)) == drawn
+    assert all(len(alternative) > 15 for alternative in charts(app))
+    assert any(simulated != "—" for _, simulated in compared(app).values())
+    assert "What to set" in text
+    assert "Why" in text
+    assert "seed" in text
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_the_scenarios_own_replica_is_asked(open_app: Open, view: str) -> None:
+    app = open_view(open_app, view, **{"q-batching-case": "Your scenario"})
+    assert headline(app)
+    assert charts(app)
+    assert any(simulated != "—" for _, simulated in compared(app).values())
+
+
+@pytest.mark.parametrize(
+    ("view", "name", "text", "complaint"),
+    [
+        ("static", "batch", "0", "Must be at least 1"),
+        ("static", "n", "1e9", "Must be at most"),
+        ("budget", "decoders", "1.5", "Must be a whole number"),
+        ("budget", "rate", "nan", "Must be a number"),
+        ("goodput", "tpot", "-3 ms", "Must be at least"),
+        ("knobs", "kv", "<img src=x>", "Must be a number"),
+        ("sweep", "p95", "soon", "Must be a number"),
+        ("adaptive", "long", "150%", "Must be at most 1"),
+        ("adaptive", "interval", "1 ms", "Must be at least 0.5"),
+    ],
+)
+def test_a_bad_input_is_complained_of(open_app: Open, view: str, name: str, text: str, complaint: str) -> None:
+    app = open_view(open_app, view, **{f"q-{view}-{name}": text})
+    assert complaint in text_of(app)
+    assert not any("<img" in str(element.value) for element in app.markdown)
+    assert not any(str(element.value).startswith("#### ") for element in app.markdown)
+
+
+@pytest.mark.parametrize(
+    ("view", "query", "answer"),
+    [
+        ("static", {"q-static-outputs": "constant"}, "A static batch of 32 decodes 1.00 times the steps"),
+        ("static", {"q-static-batch": "64"}, "A static batch of 64 decodes 4.74 times"),
+        ("goodput", {"q-goodput-tpot": "1 ms"}, "No batch serves a request within both targets"),
+        ("knobs", {"q-knobs-context": "8192"}, "KV memory binds first: 50 sequences"),
+        ("knobs", {"q-knobs-tpot": "1 ms"}, "TPOT target binds first: 0 sequences"),
+        ("budget", {"q-budget-tpot": "1 ms"}, "No simulated budget holds both targets"),
+        ("adaptive", {"q-adaptive-rate": "3"}, "gains nothing measurable"),
+    ],
+)
+def test_inputs_change_the_answer(open_app: Open, view: str, query: dict[str, str], answer: str) -> None:
+    assert answer in headline(open_view(open_app, view, **query))
+
+
+def test_a_context_that_outputs_alone_exceed_is_refused_with_its_remedy(open_app: Open) -> None:
+    app = open_view(open_app, "goodput", **{"q-goodput-context": "50"})
+    assert "context_tokens is 50" in text_of(app)
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_offline_work_has_assumed_targets_that_say_so(open_app: Open, view: str) -> None:
+    app = open_app(**{**ONE_GPU, "ttft": "", "tpot": ""})
+    assert "no latency target" in text_of(app) or "offline" in text_of(app).lower()
+    app = open_view(open_app, view, **{"ttft": "", "tpot": "", "q-batching-case": "Your scenario"})
+    assert headline(app)
+    labels = {str(each.label) for each in app.text_input if str(each.key).startswith("q-")}
+    if view in {"budget", "goodput", "adaptive"}:
+        assert {"TTFT target, assumed", "TPOT target, assumed"} <= labels
+
+
+def test_a_scenario_without_an_engine_says_why(open_app: Open) -> None:
+    app = open_app(**{"gpus": "l4-24g-pcie", "tp": "1", "model": "llama-3.1-70b-instruct", "q-batching-view": VIEWS["budget"]})
+    app.switch_page(PAGE)
+    run(app)
+    assert not charts(app)
+    assert len(text_of(app)) > 20
+
+
+def test_the_engines_default_is_compared_in_capacity_and_dollars(open_app: Open) -> None:
+    app = open_view(open_app, "knobs", **{"q-batching-case": "Your scenario"})
+    table = next(frame.value for frame in app.dataframe if "Carries" in frame.value.columns)
+    assert table["Settings"].iloc[0] == "This replica"
+    assert table["Settings"].iloc[-1].startswith("Default of vllm")
+    assert table["Per M tokens"].str.startswith("$").all()
+    assert "The default of vllm" in text_of(app)
+
+
+def test_a_marked_curve_is_valid_vega_lite_and_leaves_out_rules_that_lie_too_far() -> None:
+    marked = [Marked(20.0, 500.0, "256", "published", "a budget"), Marked(25.0, 300.0, "512", "best", "a budget")]
+    rules = [Rule("x", 30.0, "near"), Rule("y", 1e6, "far")]
+    shown = MarkedCurve([(20.0, 500.0), (25.0, 300.0)], marked, rules)
+    spec = marked_curve("A finding", (Axis("p99 TPOT (ms)"), Axis("p99 TTFT (ms)")), shown).spec
+    alt.LayerChart.from_dict({"$schema": alt.SCHEMA_URL, **spec})
+    written = json.dumps(spec)
+    assert "near" in written
+    assert '"far"' not in written
+    assert "512" in written
+
+
+KINDS: list[Kind] = ["published", "formula", "own", "best", "other"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(1.0, 1e5), st.floats(0.1, 1e4), st.sampled_from(KINDS)), min_size=1, max_size=12),
+    st.floats(0.1, 1e6),
+)
+def test_marked_points_are_all_drawn_and_no_name_covers_another(points: list[tuple[float, float, Kind]], target: float) -> None:
+    marked = [Marked(x, y, f"point {index}", kind, "a point") for index, (x, y, kind) in enumerate(points)]
+    figure = marked_curve("A finding", (Axis("x (ms)"), Axis("y (ms)")), MarkedCurve([], marked, [Rule("y", target, "target")]))
+    assert figure.spec["height"] == HEIGHT
+    drawn = [each for each in figure.spec["layer"] if each["mark"]["type"] == "point"]
+    assert len(drawn) == len(points)
+    y = drawn[0]["encoding"]["y"]["scale"]["domain"]
+    assert y[0] <= min(p[1] for p in points)
+    assert y[1] >= max(p[1] for p in points)
