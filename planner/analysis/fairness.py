@@ -44,7 +44,8 @@ def token_weights(decoders: Decoders, c: StepCoefficients) -> TokenWeights:
         decode / prefill,
         Explanation(
             f"An output token costs {decode / prefill:.2f} prompt tokens.",
-            f"step of {decoders.sequences:g} / {decoders.sequences:g} = {decode * 1e6:.1f} µs against {prefill * 1e6:.2f} µs",
+            f"output token: step of {decode * decoders.sequences * 1e3:.3f} ms / {decoders.sequences:g} sequences at "
+            f"{decoders.context_tokens:,.0f} tokens = {decode * 1e6:.1f} µs; prompt token: {prefill * 1e6:.2f} µs",
             f"Charge 1 for a prompt token and {decode / prefill:.1f} for an output token in the virtual token counter or quota.",
         ),
     )
@@ -85,9 +86,8 @@ def request_fair_shares(requests: Sequence[Request], decoders: Decoders, c: Step
         tuple(value / sum(full) for value in full),
         jain_index(linear),
         Explanation(
-            f"Counting requests gives the tenant with prompts of {requests[heaviest].prompt_tokens:g} tokens "
-            f"{shares[heaviest]:.1%} of "
-            "the engine.",
+            f"Counting requests gives the tenant with prompts of {requests[heaviest].prompt_tokens:,.0f} tokens "
+            f"{shares[heaviest]:.1%} of the engine.",
             " : ".join(f"{value * 1e3:.1f} ms" for value in linear) + " a request",
             "Schedule by a virtual token counter with these weights, lifted when a tenant returns so that idle time banks no "
             "credit; "
