@@ -70,7 +70,13 @@ def _has_served(record: CalibrationRecord, label: str) -> bool:
     evidence, covariance = record.evidence, record.covariance
     if evidence is None or covariance is None or not any(name.startswith("host.") for name in covariance.names):
         return False
-    return any(group.group == label or group.group.endswith(_BENCHMARK) for group in evidence.groups)
+    return any(_names(group.group, label) or group.group.endswith(_BENCHMARK) for group in evidence.groups)
+
+
+def _names(group: str, label: str) -> bool:
+    """Say whether a record's group is of a deployment's model and tensor-parallel size, whatever else the two say."""
+    wanted, names = label.split(), group.split()
+    return names[0] == wanted[0] and wanted[-1] in names
 
 
 def step_factors(record: CalibrationRecord, count: int, seed: int, label: str | None = None) -> list[float]:

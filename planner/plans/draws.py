@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import bounds_of
+from planner.calibration.spread import step_factors
+from planner.deployment import group_label
 from planner.plans.capacity import latency_at
 from planner.plans.knobs import measure
 from planner.plans.parallel import in_parallel
@@ -15,7 +17,7 @@ from planner.plans.rates import capacity_from
 from planner.plans.results import Candidate
 from planner.plans.starting import Engine, Question, coarse, replica_of
 from planner.step_coefficients import coefficients_for
-from planner.step_model import StepCoefficients
+from planner.step_model import scaled
 
 DRAWS = 12
 Z_80 = 1.2816
@@ -52,7 +54,11 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
     per_base, ttft_ratio = chosen.capacity_rps / base_rps, planned.ttft_p99_s / base_at.ttft_p99_s
     tpot_ratio = planned.tpot_p99_s / base_at.tpot_p99_s if base_at.tpot_p99_s else 1.0
     seed = question.scenario.seed
-    inputs = zip(draw_records(engine.record, DRAWS, seed), draw_scales(engine.record, DRAWS, seed), strict=True)
+    inputs = zip(
+        draw_records(engine.record, DRAWS, seed),
+        draw_scales(engine.record, DRAWS, seed, group_label(engine.deployment)),
+        strict=True,
+    )
 
     def one(draw: tuple[CalibrationRecord, float]) -> tuple[float | None, float, float]:
         record, factor = draw
@@ -68,22 +74,13 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
     return Draws(possible, len(points) - len(possible), tuple(p[1] for p in points), tuple(p[2] for p in points))
 
 
-def draw_scales(record: CalibrationRecord, count: int, seed: int) -> list[float]:
+def draw_scales(record: CalibrationRecord, count: int, seed: int, label: str | None = None) -> list[float]:
     """Return factors on all step times that stand for what the step model itself can't express [1].
 
-    Log-normal with the spread of the record's own residuals, where it was fitted; 1 where the parameters' intervals are all that is
-    known.
+    label : model, weights and layout as records name the groups they were fitted on; one that the record has seen in a whole engine
+        departs from it by the record's own residuals, another one as published serving figures depart from predictions
     """
-    spread = record.evidence.residual_log_sd if record.evidence is not None else None
-    if spread is None:
-        return [1.0] * count
-    return [math.exp(float(value)) for value in np.random.default_rng([seed, 9]).standard_normal(count) * spread]
-
-
-def scaled(coefficients: StepCoefficients, factor: float) -> StepCoefficients:
-    """Return coefficients with every time multiplied; ratios, counts and switches stay."""
-    times = {name: value * factor for name, value in coefficients._asdict().items() if name.endswith("_s") or "_s_per_" in name}
-    return coefficients._replace(**times)
+    return step_factors(record, count, seed, label)
 
 
 def draw_records(record: CalibrationRecord, count: int, seed: int) -> list[CalibrationRecord]:

@@ -20,7 +20,7 @@ from planner.calibration.fit.collected import deployment_of, steps_of_engine
 from planner.calibration.fit.request_time import request_time_of
 from planner.calibration.fit.solve import ONE_GROUP_THIRDS, relative_errors
 from planner.calibration.records import load_record, record_from_json
-from planner.deployment import Deployment
+from planner.deployment import Deployment, group_label
 from planner.hardware import load_gpu
 from planner.plans.draws import draw_records, draw_scales, scaled
 from planner.step_coefficients import coefficients_for
@@ -80,7 +80,7 @@ def test_intervals_of_80_percent_hold_the_nine_means(run: EngineRun, deployment:
     record, inside, half_widths = load_record(RECORD), [], []
     draws = [
         (scaled(coefficients_for(deployment, drawn), factor), drawn.host.request_s.value)
-        for drawn, factor in zip(draw_records(record, 40, 1), draw_scales(record, 40, 1), strict=True)
+        for drawn, factor in zip(draw_records(record, 40, 1), draw_scales(record, 40, 1, group_label(deployment)), strict=True)
     ]
     for phase in run.tested:
         requests = sent(run, phase)
