@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.exporters.flags import serve_command
+from planner.plans.explain import tpot_text
 from planner.plans.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
 from planner.pricing import Cost, Tariff
 from planner.units import GIB, duration
@@ -84,7 +85,9 @@ def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:
     return lines
 
 
-def _mean_and_p99(mean_s: float, p99_s: float) -> str:
+def _mean_and_p99(mean_s: float | None, p99_s: float | None) -> str:
+    if mean_s is None or p99_s is None:
+        return "none: one-token outputs"
     return f"mean {duration(mean_s)}, p99 {duration(p99_s)}"
 
 
@@ -101,7 +104,7 @@ def _candidate_line(candidate: Candidate) -> str:
     if candidate.cost:
         text += f", ${candidate.cost.usd_per_day:,.0f}/day, ${candidate.cost.usd_per_million_tokens:.3g} per million tokens"
     if candidate.latency:
-        text += f", p99 TTFT {duration(candidate.latency.ttft_p99_s)}, p99 TPOT {duration(candidate.latency.tpot_p99_s)}"
+        text += f", p99 TTFT {duration(candidate.latency.ttft_p99_s)}, {tpot_text(candidate.latency)}"
     return text
 
 
@@ -161,7 +164,7 @@ def _details(plan: Plan) -> dict[str, Any] | None:
         "replicas": asdict(details.replicas),
         "capacity_rps": asdict(details.capacity_rps),
         "ttft_p99_s": asdict(details.ttft_p99_s),
-        "tpot_p99_s": asdict(details.tpot_p99_s),
+        "tpot_p99_s": asdict(details.tpot_p99_s) if details.tpot_p99_s else None,
         "usd_per_day": asdict(details.usd_per_day) if details.usd_per_day else None,
         "interval_source": details.interval_source,
         "mean_field": _latency(details.mean_field),

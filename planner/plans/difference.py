@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from planner.plans.explain import NO_TPOT
 from planner.plans.results import Candidate, Plan
 from planner.units import duration
 
@@ -73,7 +74,8 @@ def _figures(plan: Plan) -> dict[str, _Figure]:
         found["cost"] = (chosen.cost.usd_per_day, f"${chosen.cost.usd_per_day:,.0f}/day")
     if chosen.latency is not None and not plan.scenario.targets.offline:
         found["p99 TTFT"] = (chosen.latency.ttft_p99_s, duration(chosen.latency.ttft_p99_s))
-        found["p99 TPOT"] = (chosen.latency.tpot_p99_s, duration(chosen.latency.tpot_p99_s))
+        tpot_s = chosen.latency.tpot_p99_s
+        found["p99 TPOT"] = (tpot_s, NO_TPOT if tpot_s is None else duration(tpot_s))
     if chosen.capacity_rps is not None:
         found["capacity of a replica"] = (chosen.capacity_rps, f"{chosen.capacity_rps:.3g} req/s")
     if chosen.knobs is not None:

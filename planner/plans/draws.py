@@ -29,7 +29,7 @@ class Draws:
 
     capacity_rps : of the draws in which some rate meets the targets [request/s]
     impossible : draws in which none does
-    ttft_p99_s, tpot_p99_s : at the planned rate, of every draw [s]
+    ttft_p99_s, tpot_p99_s : at the planned rate, of every draw [s]; no TPOT where no request has one
     """
 
     capacity_rps: tuple[float, ...]
@@ -52,7 +52,7 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
     base_at = latency_at(demand, replica, knobs, planned.rate_rps)
     base_rps = base.rate_rps
     per_base, ttft_ratio = chosen.capacity_rps / base_rps, planned.ttft_p99_s / base_at.ttft_p99_s
-    tpot_ratio = planned.tpot_p99_s / base_at.tpot_p99_s if base_at.tpot_p99_s else 1.0
+    tpot_ratio = planned.tpot_p99_s / base_at.tpot_p99_s if planned.tpot_p99_s and base_at.tpot_p99_s else 1.0
     seed = question.scenario.seed
     inputs = zip(
         draw_records(engine.record, DRAWS, seed),
@@ -60,18 +60,19 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
         strict=True,
     )
 
-    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float | None, float, float]:
+    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float | None, float, float | None]:
         record, factor = draw
         coefficients = scaled(coefficients_for(engine.deployment, record), factor)
         drawn = replica._replace(coefficients=coefficients, request_s=record.host.request_s.value)
         capacity = capacity_from(demand, drawn, knobs, targets, base_rps)
         at = latency_at(demand, drawn, knobs, planned.rate_rps)
         rate = None if capacity.rate_rps is None else capacity.rate_rps * per_base
-        return rate, at.ttft_p99_s * ttft_ratio, at.tpot_p99_s * tpot_ratio
+        return rate, at.ttft_p99_s * ttft_ratio, None if at.tpot_p99_s is None else at.tpot_p99_s * tpot_ratio
 
     points = in_parallel(one, inputs)
     possible = tuple(rate for rate, _, _ in points if rate is not None)
-    return Draws(possible, len(points) - len(possible), tuple(p[1] for p in points), tuple(p[2] for p in points))
+    tpot_s = tuple(p[2] for p in points if p[2] is not None)
+    return Draws(possible, len(points) - len(possible), tuple(p[1] for p in points), tpot_s)
 
 
 def draw_scales(record: CalibrationRecord, count: int, seed: int, label: str | None = None) -> list[float]:

@@ -39,7 +39,7 @@ def details_of(
         replicas=_count_interval(needed, chosen.replicas.total),
         capacity_rps=_interval(draws.capacity_rps, chosen.capacity_rps),
         ttft_p99_s=_interval(draws.ttft_p99_s, planned.ttft_p99_s),
-        tpot_p99_s=_interval(draws.tpot_p99_s, planned.tpot_p99_s),
+        tpot_p99_s=None if planned.tpot_p99_s is None else _interval(draws.tpot_p99_s, planned.tpot_p99_s),
         usd_per_day=_usd_interval(layout, chosen, needed),
         interval_source=(
             f"80 % interval from {len(draws.ttft_p99_s)} draws of the calibration's parameters and residuals "

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.plans.results import Candidate, Change, Details, NearestFeasible
+from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible
 from planner.plans.starting import Question
 from planner.units import duration
 
 _NEXT_CANDIDATES = 2
+NO_TPOT = "no TPOT: one-token outputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def summary_of(outcome: Outcome) -> str:
     who = f"{gpus} × {chosen.gpu_name} ({_count(replicas.needed, 'replica')}{layout}{spares})"
     text = f"{who} {'serves' if gpus == 1 else 'serve'} {_rate(load.peak_rps)}"
     if not outcome.question.scenario.targets.offline and chosen.latency is not None:
-        text += f" at p99 TTFT {duration(chosen.latency.ttft_p99_s)} and p99 TPOT {duration(chosen.latency.tpot_p99_s)}"
+        text += f" at p99 TTFT {duration(chosen.latency.ttft_p99_s)} and {tpot_text(chosen.latency)}"
     if chosen.cost is not None:
         text += f" for ${_money(chosen.cost.usd_per_day)}/day: ${_money(chosen.cost.usd_per_million_tokens)} per million tokens"
     else:
@@ -132,8 +133,8 @@ def _rivals(outcome: Outcome, chosen: Candidate) -> list[Change]:
         if candidate.cost is None or chosen.cost is None or candidate.latency is None:
             continue
         extra = candidate.cost.usd_per_day - chosen.cost.usd_per_day
-        ttft, tpot = duration(candidate.latency.ttft_p99_s), duration(candidate.latency.tpot_p99_s)
-        detail = f"{_fleet(candidate)}, p99 TTFT {ttft}, p99 TPOT {tpot}, ${_money(extra)}/day more"
+        ttft, tpot = duration(candidate.latency.ttft_p99_s), tpot_text(candidate.latency)
+        detail = f"{_fleet(candidate)}, p99 TTFT {ttft}, {tpot}, ${_money(extra)}/day more"
         changes.append(Change(f"Next: {candidate.label}", detail, {"hardware.gpu_ids": [candidate.gpu_id]}, extra))
     return changes
 
@@ -167,6 +168,11 @@ def _fleet(candidate: Candidate) -> str:
         return candidate.label
     gpus = candidate.replicas.total * candidate.tensor_parallel
     return f"{gpus} × {candidate.gpu_name} (TP{candidate.tensor_parallel}, {_count(candidate.replicas.total, 'replica')})"
+
+
+def tpot_text(latency: Latency) -> str:
+    """Return the p99 TPOT for a sentence, or that there is none."""
+    return NO_TPOT if latency.tpot_p99_s is None else f"p99 TPOT {duration(latency.tpot_p99_s)}"
 
 
 def _basis(basis: str) -> str:

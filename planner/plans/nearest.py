@@ -68,8 +68,8 @@ def _proposal(question: Question, candidate: Candidate) -> tuple[float, NearestF
 
 
 def _loosened(targets: Targets, reached: Latency) -> Targets:
-    def at_least(target_s: float | None, reached_s: float) -> float | None:
-        if target_s is None or reached_s <= target_s:
+    def at_least(target_s: float | None, reached_s: float | None) -> float | None:
+        if target_s is None or reached_s is None or reached_s <= target_s:
             return target_s
         return float(f"{reached_s * _MARGIN:.2g}")
 

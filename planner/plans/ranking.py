@@ -21,7 +21,7 @@ class Dearness(NamedTuple):
 
 def rank(candidate: Candidate) -> tuple[bool, Dearness, float, int, str]:
     """Return the order of candidates: feasible, priced, cheap (few GPUs where no price is known), low p99 TPOT, small TP, id."""
-    tpot_s = candidate.latency.tpot_p99_s if candidate.latency else 0.0
+    tpot_s = candidate.latency.tpot_p99_s or 0.0 if candidate.latency else 0.0
     return (not candidate.feasible, dearness_of(candidate), tpot_s, candidate.tensor_parallel, candidate.gpu_id)
 
 

@@ -199,7 +199,7 @@ def probe(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, rate
 
 
 class Misses(NamedTuple):
-    """Logarithm of percentile ÷ target, by target [1]; minus infinity where none is set."""
+    """Logarithm of percentile ÷ target, by target [1]; minus infinity where none is set or no request has the metric."""
 
     ttft: float
     tpot: float
@@ -208,8 +208,8 @@ class Misses(NamedTuple):
 def misses_of(latency: Latency, targets: Targets) -> Misses:
     """Return how far a run is off each target."""
 
-    def ratio(reached_s: float, target_s: float | None) -> float:
-        return -math.inf if target_s is None else math.log(max(reached_s, _LEAST_S) / target_s)
+    def ratio(reached_s: float | None, target_s: float | None) -> float:
+        return -math.inf if target_s is None or reached_s is None else math.log(max(reached_s, _LEAST_S) / target_s)
 
     return Misses(ratio(latency.ttft_p99_s, targets.ttft_p99_s), ratio(latency.tpot_p99_s, targets.tpot_p99_s))
 

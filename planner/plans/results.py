@@ -77,6 +77,7 @@ class KnobCell:
 class Latency:
     """Latencies of one replica at one arrival rate, and how they were obtained.
 
+    tpot_mean_s, tpot_p99_s : None when no request has a TPOT: outputs of one token have none [s]
     running_mean, running_peak : sequences in the batch [seq]; the mean-field model knows no peak
     kv_utilisation : mean share of the KV blocks in use [1]
     refused_share : requests that the engine refuses because they are longer than max_model_len or the KV cache [1]
@@ -86,8 +87,8 @@ class Latency:
     rate_rps: float
     ttft_mean_s: float
     ttft_p99_s: float
-    tpot_mean_s: float
-    tpot_p99_s: float
+    tpot_mean_s: float | None
+    tpot_p99_s: float | None
     running_mean: float
     running_peak: int | None
     kv_utilisation: float
@@ -198,7 +199,7 @@ class Details:
     replicas: Interval
     capacity_rps: Interval
     ttft_p99_s: Interval
-    tpot_p99_s: Interval
+    tpot_p99_s: Interval | None
     usd_per_day: Interval | None
     interval_source: str
     impossible_draws: int

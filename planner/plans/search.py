@@ -168,7 +168,7 @@ def _misses(capacity: Capacity, scenario: Scenario) -> Rejection:
         figures = f"p99 TTFT is {duration(latency.ttft_p99_s)} even at {rate}; the target is {duration(targets.ttft_p99_s)}"
         remedy = f"Allow {duration(latency.ttft_p99_s)}, a larger TP size or a GPU with more FLOP/s"
         misses.append((latency.ttft_p99_s / targets.ttft_p99_s, "TTFT target cannot be met", figures, remedy))
-    if targets.tpot_p99_s:
+    if targets.tpot_p99_s and latency.tpot_p99_s is not None:
         figures = f"p99 TPOT is {duration(latency.tpot_p99_s)} even at {rate}; the target is {duration(targets.tpot_p99_s)}"
         remedy = f"Allow {duration(latency.tpot_p99_s)}, a larger TP size, fewer bits a weight or a GPU with more bandwidth"
         misses.append((latency.tpot_p99_s / targets.tpot_p99_s, "TPOT target cannot be met", figures, remedy))

@@ -45,7 +45,8 @@ def replica(plan: Plan) -> None:
     ):
         with column:
             rows, title = curve_rows(plan, quantity)
-            show(latency_curve(rows, title, quantity, target_label(target_s)), key=f"chart-{quantity}")
+            if rows:
+                show(latency_curve(rows, title, quantity, target_label(target_s)), key=f"chart-{quantity}")
     left, right = st.columns(2, gap="large")
     with left:
         rows, title = memory_rows(chosen)

@@ -105,8 +105,11 @@ def _latency(chosen: Candidate, details: Details | None, asked: _Latency) -> Met
         return MetricView(asked.label, DASH, "", "")
     is_ttft = asked.label.endswith("TTFT")
     value_s = chosen.latency.ttft_p99_s if is_ttft else chosen.latency.tpot_p99_s
+    if value_s is None:
+        return MetricView(asked.label, "none", "one-token outputs", "Outputs of one token have no time per output token.")
     target = f"target {seconds(asked.target_s)}" if asked.target_s is not None else "no target"
-    likely = "" if details is None else f"{interval(details.ttft_p99_s if is_ttft else details.tpot_p99_s, seconds)} · "
+    bounds = None if details is None else details.ttft_p99_s if is_ttft else details.tpot_p99_s
+    likely = "" if bounds is None else f"{interval(bounds, seconds)} · "
     return MetricView(
         asked.label,
         seconds(value_s),

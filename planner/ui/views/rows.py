@@ -69,8 +69,9 @@ def _frontier(candidates: list[Candidate]) -> set[str]:
     kept: set[str] = set()
     fastest_s = float("inf")
     for candidate in sorted(candidates, key=_preference):
-        if candidate.latency is not None and candidate.latency.tpot_p99_s < fastest_s:
-            fastest_s = candidate.latency.tpot_p99_s
+        tpot_s = candidate.latency.tpot_p99_s if candidate.latency is not None else None
+        if tpot_s is not None and tpot_s < fastest_s:
+            fastest_s = tpot_s
             kept.add(candidate.gpu_id)
     return kept
 
@@ -85,7 +86,7 @@ def _comparison_row(candidate: Candidate, plan: Plan, ranks: dict[str, int], nam
         "colour": gpu_colour(rank),
         "shape": gpu_shape(rank),
         "usd_per_day": cost.usd_per_day if cost else None,
-        "tpot_p99_ms": latency.tpot_p99_s / MS if latency else None,
+        "tpot_p99_ms": _ms(latency.tpot_p99_s if latency else None),
         "status": MET if candidate.feasible else MISSED,
         "chosen": chosen,
         "named": chosen or candidate.gpu_id in named,
@@ -98,10 +99,16 @@ def _comparison_row(candidate: Candidate, plan: Plan, ranks: dict[str, int], nam
     }
 
 
+def _ms(time_s: float | None) -> float | None:
+    return None if time_s is None else time_s / MS
+
+
 def curve_rows(plan: Plan, quantity: str) -> tuple[list[Row], str]:
     """Return latency of one replica over the arrival rate; quantity : "TTFT" or "TPOT"."""
     details, chosen = plan.details, plan.chosen
     if details is None or chosen is None or chosen.latency is None:
+        return [], ""
+    if quantity == "TPOT" and chosen.latency.tpot_p99_s is None:
         return [], ""
     points = {point.rate_rps: (point, False) for point in details.curve if point.stable}
     points[chosen.latency.rate_rps] = (chosen.latency, True)
@@ -115,8 +122,8 @@ def _curve_row(point: Latency, quantity: str, *, planned: bool) -> Row:
     mean_s, p99_s = (point.ttft_mean_s, point.ttft_p99_s) if ttft else (point.tpot_mean_s, point.tpot_p99_s)
     return {
         "rate_rps": point.rate_rps,
-        "mean_ms": mean_s / MS,
-        "p99_ms": p99_s / MS,
+        "mean_ms": _ms(mean_s),
+        "p99_ms": _ms(p99_s),
         "planned": planned,
         "rate": rate(point.rate_rps),
         "mean": seconds(mean_s),
@@ -129,7 +136,7 @@ def _curve_row(point: Latency, quantity: str, *, planned: bool) -> Row:
 
 def _curve_title(points: list[Latency], quantity: str, target_s: float | None) -> str:
     def p99_s(point: Latency) -> float:
-        return point.ttft_p99_s if quantity == "TTFT" else point.tpot_p99_s
+        return point.ttft_p99_s if quantity == "TTFT" else point.tpot_p99_s or 0.0
 
     last = points[-1]
     if target_s is None:
