@@ -59,8 +59,11 @@ def _parser() -> argparse.ArgumentParser:
         "file", type=Path, metavar="FILE", help="CSV of measured results, see hardware_profiles/evidence/accuracy"
     )
     accuracy.add_argument("--records", choices=["shipped", "none"], default="shipped", help="calibration records, or priors alone")
+    siblings = "predict each group (by layout or by model) with a record fitted on its sibling groups in the table"
+    accuracy.add_argument("--siblings", nargs="?", const="layout", choices=["layout", "model"], help=siblings)
     accuracy.add_argument("--json", action="store_true", help="print JSON")
     accuracy.set_defaults(verb=_accuracy)
+    _add_calibrate(verbs)
     bench = verbs.add_parser("bench", help="measure the planner itself")
     bench.add_argument("what", choices=["simulator"])
     bench.add_argument("--workload", type=Path, required=True, help="CSV: arrived_at, num_prefill_tokens, num_decode_tokens")
@@ -68,6 +71,15 @@ def _parser() -> argparse.ArgumentParser:
     compiling = verbs.add_parser("compile", help="compile the simulator's loop into the cache")
     compiling.set_defaults(verb=_compile)
     return parser
+
+
+def _add_calibrate(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
+    from planner.cli_calibrate import add_arguments
+
+    text = "fit a calibration record to collectors' files, logs of steps or benchmark results"
+    verb = verbs.add_parser("calibrate", help=text, description=text)
+    add_arguments(verb)
+    verb.set_defaults(verb=_calibrate)
 
 
 def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
@@ -306,8 +318,21 @@ def _accuracy(arguments: argparse.Namespace) -> None:
 
     if not arguments.file.name:
         raise InputError("FILE", str(arguments.file), "must name a file", "Give a CSV of measured results")
+    if arguments.siblings is not None:
+        from planner.tuning.siblings import sibling_report
+
+        fitted = sibling_report(arguments.file, arguments.siblings)
+        print(_json(fitted.document()) if arguments.json else fitted.text())
+        return
     report = accuracy_report(arguments.file, arguments.records)
     print(_json(report.document()) if arguments.json else report.text())
+
+
+def _calibrate(arguments: argparse.Namespace) -> None:
+    from planner.tuning.command import calibrate, text
+
+    result = calibrate(arguments)
+    print(_json(result) if arguments.json else text(result))
 
 
 def _bench(arguments: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from planner.calibration.fit import AllReduceRows, StepGroup
 from planner.calibration.fit.collected import rows_for_fit, steps_of_endpoint
+from planner.calibration.fit.request_time import RequestTime
 from planner.errors import InputError
 from planner.tuning.benchmark_fit import fit_benchmarks
 from planner.tuning.files import UserFile
@@ -76,6 +77,7 @@ def _steps(files: Sequence[UserFile], target: Target) -> StepData:
     messages: list[AllReduceRows] = []
     remarks: list[str] = []
     fixed: list[frozenset[str]] = []
+    outside: RequestTime | None = None
     for file in files:
         if file.log is not None:
             deployment = target.deployment()
@@ -92,10 +94,11 @@ def _steps(files: Sequence[UserFile], target: Target) -> StepData:
             rows = rows_for_fit(file.collected, gpu, target.version)
             groups += rows.groups
             messages += rows.all_reduces
+            outside = rows.request_time or outside
             remarks += [f"{left.rows} steps {left.reason}" for left in rows.left_out]
             fixed += [rows.fixed] if rows.groups else []
     shared = frozenset.intersection(*fixed) if fixed else frozenset()
-    return StepData(tuple(groups), tuple(messages), shared, tuple(remarks))
+    return StepData(tuple(groups), tuple(messages), shared, tuple(remarks), outside)
 
 
 def _source(files: Sequence[UserFile]) -> str:

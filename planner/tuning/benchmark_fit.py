@@ -166,6 +166,7 @@ def serving_paths(deployment: Deployment, record: CalibrationRecord) -> tuple[st
         f"compute_efficiency.{dtype}",
         f"compute_efficiency.{sixteen_bit_of(deployment.gpu)}",
         "attention_efficiency",
+        "kv_read_efficiency",
     ]
     if deployment.model.is_moe:
         paths += [f"expert_compute_efficiency.{dtype}", "expert_layer_s", "expert_spread"]

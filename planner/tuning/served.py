@@ -21,8 +21,8 @@ from planner.tuning.results import Metric
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-MOST_REQUESTS = 5_000
-DRAWN_REQUESTS = 3_000
+MOST_REQUESTS = 3_000
+DRAWN_REQUESTS = 2_000
 MOST_DRAWS = 6
 _CAP_BINDS = 0.9
 _STEADY_WAIT = 1.4

@@ -12,7 +12,14 @@ from planner.tuning.served import Floats
 NEAR = 0.5
 """A prior whose predictions lie within this of the data in logarithms [1] is where the fit begins."""
 
-_RATES = ("memory_efficiency.", "compute_efficiency.", "expert_compute_efficiency.", "attention_efficiency", "all_reduce.")
+_RATES = (
+    "memory_efficiency.",
+    "compute_efficiency.",
+    "expert_compute_efficiency.",
+    "attention_efficiency",
+    "kv_read_efficiency",
+    "all_reduce.",
+)
 _EACH = "host.exposed_host_s_per_sequence"
 _SHARES = (0.0, 0.05, 0.3)
 

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.calibration.fit import AllReduceRows, FitOptions, FitResult, StepGroup, fit_record, predicted_s
+from planner.calibration.fit.request_time import RequestTime, request_parameter
 from planner.calibration.records import CalibrationRecord, Evidence
 from planner.step_model import StepShape
 from planner.tuning.options import TuneOptions
@@ -14,11 +16,14 @@ from planner.tuning.results import CalibrationFit, FitPoint, Phase, Tell, errors
 from planner.tuning.served import Floats
 from planner.tuning.warnings import of_parameters
 
+Flags = npt.NDArray[np.bool_]
+
 MOST_POINTS = 4_000
 _LEFT_OUT_OF = 4
 _SEED = 20_261_130
 _LEAST_ROWS = 40
 BY_GROUP = "each model and tensor-parallel size left out in turn and predicted from the others"
+BY_BURST = "a quarter of the bursts, drawn at random; a second model or tensor-parallel size would tell weights from constants"
 BY_ROW = "a quarter of the steps, drawn at random; a second model or tensor-parallel size would tell weights from constants"
 TOO_FEW = f"nothing: fewer than {_LEAST_ROWS} steps"
 NO_STEPS = "nothing: no whole steps were measured"
@@ -26,12 +31,17 @@ NO_STEPS = "nothing: no whole steps were measured"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepData:
-    """Measured steps and all-reduces; fixed : paths that they say nothing about; remarks : what isn't among them."""
+    """Measured steps and all-reduces.
+
+    fixed : paths that they say nothing about; remarks : what isn't among them
+    request_time : what lone requests spent outside the engine, where it was measured
+    """
 
     groups: tuple[StepGroup, ...]
     all_reduces: tuple[AllReduceRows, ...] = ()
     fixed: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
+    request_time: RequestTime | None = None
 
 
 def fit_steps(data: StepData, prior: CalibrationRecord, options: TuneOptions | None = None, tell: Tell = silent) -> CalibrationFit:
@@ -45,6 +55,8 @@ def fit_steps(data: StepData, prior: CalibrationRecord, options: TuneOptions | N
     fixed = data.fixed | FitOptions().fixed
     fit_options = FitOptions(source=given.source, fixed=fixed, day=given.day, hold_out=False)
     tell("Fitting all steps", 0.0)
+    if data.request_time is not None:
+        prior = prior.with_parameters({"host.request_s": request_parameter(data.request_time, given.source, given.day)})
     result = fit_record(prior, data.groups, data.all_reduces, fit_options)
     before = [predicted_s(group, prior) for group in data.groups]
     after = [predicted_s(group, result.record) for group in data.groups]
@@ -75,23 +87,25 @@ def _held_out(data: StepData, prior: CalibrationRecord, options: FitOptions, tel
 
 
 def _some_rows(data: StepData, prior: CalibrationRecord, options: FitOptions) -> tuple[str, dict[int, Floats]]:
-    rows = sum(len(group.seconds) for group in data.groups)
-    if rows < _LEAST_ROWS:
+    """Steps of one burst share the machine's state: whole bursts are left out where they are known, else single steps."""
+    if sum(len(group.seconds) for group in data.groups) < _LEAST_ROWS:
         return TOO_FEW, {}
     rng = np.random.default_rng(_SEED)
-    kept = [rng.permutation(len(group.seconds)) % _LEFT_OUT_OF > 0 for group in data.groups]
-    seen = tuple(_rows_of(group, chosen) for group, chosen in zip(data.groups, kept, strict=True) if chosen.any())
+    kept = [_drawn(group, rng) for group in data.groups]
+    seen = tuple(group.only(chosen) for group, chosen in zip(data.groups, kept, strict=True) if chosen.any())
     record = fit_record(prior, seen, data.all_reduces, options).record
     guesses = [np.where(chosen, np.nan, predicted_s(group, record)) for group, chosen in zip(data.groups, kept, strict=True)]
-    return BY_ROW, dict(enumerate(guesses))
+    bursts = all(group.bursts is not None for group in data.groups)
+    return BY_BURST if bursts else BY_ROW, dict(enumerate(guesses))
 
 
-def _rows_of(group: StepGroup, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> StepGroup:
-    count = len(group.seconds)
-    columns = [np.broadcast_to(np.asarray(column, dtype=np.float64), (count,))[chosen] for column in group.shape]
-    return replace(
-        group, shape=StepShape(*columns), seconds=group.seconds[chosen], phase=group.phase[chosen], rows=group.rows[chosen]
-    )
+def _drawn(group: StepGroup, rng: np.random.Generator) -> Flags:
+    """Return which rows a fit sees: three quarters of them."""
+    if group.bursts is None:
+        return np.asarray(rng.permutation(len(group.seconds)) % _LEFT_OUT_OF > 0)
+    known = np.unique(group.bursts)
+    left_out = rng.permutation(known)[: max(1, len(known) // _LEFT_OUT_OF)]
+    return np.asarray(~np.isin(group.bursts, left_out))
 
 
 def _with_held_out(result: FitResult, groups: Sequence[StepGroup], unseen: dict[int, Floats], text: str) -> CalibrationRecord:

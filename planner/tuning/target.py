@@ -1,10 +1,11 @@
 """What a measurement was made on, as a user states it: files of benchmarks and logs say little of it."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from planner.calibration.fit.__main__ import start_record
+from planner.calibration.fit.parameters import kv_read_prior
 from planner.calibration.records import CalibrationRecord, record_for
 from planner.deployment import Deployment, Parallelism
 from planner.engines import ENGINE_VERSIONS, EngineName, engine_defaults
@@ -14,6 +15,7 @@ from planner.memory import MemoryBudget, memory_budget
 from planner.models import QUANTIZATIONS, load_model
 from planner.step_coefficients import compute_dtype_on
 
+_HOST = "host"  # a processor that is no accelerator: attention there is bound by its kernel, not by memory
 Count = Annotated[int, Field(ge=1, le=10**9)]
 
 
@@ -88,7 +90,10 @@ class Target(BaseModel):
     def step_prior(self) -> CalibrationRecord:
         """Return what a fit to steps starts from: what is known of the GPU's family."""
         graphs = True if self.cuda_graphs is None else self.cuda_graphs
-        return start_record(self.gpu_id, self.engine, self.version).model_copy(update={"cuda_graphs": graphs, **self._identity()})
+        update = {"cuda_graphs": graphs, **self._identity()}
+        if self.gpu().form == _HOST:
+            update["kv_read_efficiency"] = kv_read_prior()
+        return start_record(self.gpu_id, self.engine, self.version).model_copy(update=update)
 
-    def _identity(self) -> dict[str, str]:
+    def _identity(self) -> dict[str, Any]:
         return {"id": f"{self.gpu_id}/{self.engine}-{self.version}", "engine_version": self.version}

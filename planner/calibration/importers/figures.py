@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from planner.calibration.importers.documents import at, number
-from planner.calibration.importers.run import BenchmarkRun, Metric, RequestDetail, Spread, Weight
+from planner.calibration.importers.run import BenchmarkRun, RequestDetail, Spread, Weight
 from planner.errors import InputError, as_input_error
 
 Floats = npt.NDArray[np.float64]
@@ -149,8 +149,8 @@ def checked_run(values: dict[str, Any], name: str) -> BenchmarkRun:
     except ValidationError as error:
         fault = as_input_error(error, f"benchmark {name}")
         raise InputError(f"{name}: {fault.field}", fault.value, fault.bound, fault.remedy) from error
-    run = _with_derived_tpot(run)
     _refuse_wrong_units(run, name)
+    run = _with_derived_tpot(run)
     if not run.ttft and not run.tpot and not run.e2e and run.output_tokens_per_s is None:
         raise InputError(name, run.tool, "states no latency and no throughput", "Export it with its latencies")
     return run
@@ -169,7 +169,7 @@ def _with_derived_tpot(run: BenchmarkRun) -> BenchmarkRun:
     derived, stated = derived_tpot_s(run), run.tpot.mean_s
     if derived is None or run.detail is not None:
         return run
-    if stated is not None and abs(derived / stated - 1.0) <= AGREES if stated else False:
+    if stated and abs(derived / stated - 1.0) <= AGREES:
         return run
     remarks = run.remarks
     if stated:
@@ -186,7 +186,7 @@ def _refuse_wrong_units(run: BenchmarkRun, name: str) -> None:
             raise InputError(f"{name}: {metric}", value, f"must lie between {lowest:g} and {highest:g} s", remedy)
     parts_s = _parts_s(run)
     for metric in ("ttft", "tpot", "e2e"):
-        spread: Spread = run.spread(_METRICS[metric])
+        spread: Spread = getattr(run, metric)
         ratio = (spread.mean_s or 0.0) / spread.p50_s if spread.p50_s and spread.mean_s else 1.0
         if not 1.0 / _UNIT_FACTOR < ratio < _UNIT_FACTOR:
             raise InputError(f"{name}: {metric}", spread.mean_s, f"lies {ratio:.3g} times from its own median", remedy)
@@ -194,9 +194,6 @@ def _refuse_wrong_units(run: BenchmarkRun, name: str) -> None:
     if parts_s and e2e_s and not 1.0 / _UNIT_FACTOR < e2e_s / parts_s < _UNIT_FACTOR:
         raise InputError(f"{name}: e2e", e2e_s, f"lies {e2e_s / parts_s:.3g} times from TTFT and TPOT ({parts_s:.4g} s)", remedy)
     _refuse_impossible_load(run, e2e_s or parts_s, name)
-
-
-_METRICS: dict[str, Metric] = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e"}
 
 
 def _parts_s(run: BenchmarkRun) -> float | None:
