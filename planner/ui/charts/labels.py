@@ -6,7 +6,9 @@ from dataclasses import dataclass
 CHARACTER_PX = 6.6
 LINE_PX = 15.0
 GAP_PX = 11.0
+DIAGONAL_PX = 5.0
 PLACES = ("right", "left", "above", "below")
+DIAGONAL_PLACES = ("above left", "below right", "above right", "below left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +23,19 @@ class Spot:
 Box = tuple[float, float, float, float]
 
 
-def placed(spots: Sequence[Spot], points: Sequence[tuple[float, float]], width: float, height: float) -> list[str | None]:
+def placed(
+    spots: Sequence[Spot],
+    points: Sequence[tuple[float, float]],
+    width: float,
+    height: float,
+    places: Sequence[str] = PLACES,
+) -> list[str | None]:
     """Return the place of each label, None where there is no room.
 
     spots : the labels, the most important first
     points : every mark of the chart; a label covers none of them
     width, height : of the plot
+    places : which sides may be tried, in this order
     """
     marks: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
     taken: list[Box] = []
@@ -37,7 +46,7 @@ def placed(spots: Sequence[Spot], points: Sequence[tuple[float, float]], width: 
         place = next(
             (
                 name
-                for name in PLACES
+                for name in places
                 if _inside(box := _box(spot, name), width, height) and not any(_meet(box, other) for other in others)
             ),
             None,
@@ -50,8 +59,17 @@ def placed(spots: Sequence[Spot], points: Sequence[tuple[float, float]], width: 
 
 def _box(spot: Spot, place: str) -> Box:
     wide = CHARACTER_PX * len(spot.text)
-    left = {"right": spot.x + GAP_PX, "left": spot.x - GAP_PX - wide}.get(place, spot.x - wide / 2)
-    top = spot.y + {"above": -GAP_PX - LINE_PX, "below": GAP_PX}.get(place, -LINE_PX / 2)
+    gap = DIAGONAL_PX if place in DIAGONAL_PLACES else GAP_PX
+    left = spot.x - wide / 2
+    if place.endswith("right"):
+        left = spot.x + gap
+    elif place.endswith("left"):
+        left = spot.x - gap - wide
+    top = spot.y - LINE_PX / 2
+    if place.startswith("above"):
+        top = spot.y - gap - LINE_PX
+    elif place.startswith("below"):
+        top = spot.y + gap
     return (left, top, left + wide, top + LINE_PX)
 
 

@@ -20,7 +20,7 @@ from planner.ui.charts.base import (
     tooltip,
 )
 from planner.ui.charts.curves import Axis, Rule
-from planner.ui.charts.labels import Spot, placed
+from planner.ui.charts.labels import DIAGONAL_PLACES, PLACES, Spot, placed
 from planner.ui.colours import ACCENT, GREY, HUES
 from planner.ui.words import figure as written
 
@@ -44,6 +44,10 @@ _PLACEMENT: dict[str, Spec] = {
     "left": {"align": "right", "dx": -10, "dy": 1},
     "above": {"align": "center", "dy": -15},
     "below": {"align": "center", "dy": 17},
+    "above left": {"align": "right", "dx": -6, "dy": -12},
+    "below right": {"align": "left", "dx": 6, "dy": 13},
+    "above right": {"align": "left", "dx": 6, "dy": -12},
+    "below left": {"align": "right", "dx": -6, "dy": 13},
 }
 
 
@@ -133,5 +137,5 @@ def _named(shown: MarkedCurve, spans: tuple[_Span, _Span]) -> list[tuple[Marked,
     order = sorted((each for each in shown.marked if each.label), key=lambda each: _PRIORITY.index(each.kind))
     taken = [pixels(each.x, each.y) for each in shown.marked] + [pixels(x, y) for x, y in shown.line]
     spots = [Spot(*pixels(each.x, each.y), each.label) for each in order]
-    found = placed(spots, taken, _ASSUMED_WIDTH_PX, HEIGHT)
+    found = placed(spots, taken, _ASSUMED_WIDTH_PX, HEIGHT, (*PLACES, *DIAGONAL_PLACES))
     return [(each, place) for each, place in zip(order, found, strict=True) if place is not None]

@@ -24,7 +24,7 @@ from planner.ui.words import sentence
 
 _REQUESTS = 3000
 _OUTPUTS: dict[str, Outputs] = {"as recorded": "as recorded", "exponential": "exponential", "constant": "constant"}
-_GAIN_AXES = Axis("Requests in a batch", log=True), Axis("Rows computed ÷ rows that bring a token", log=True)
+_GAIN_AXES = Axis("Requests in a batch", log=True), Axis("Rows computed ÷ useful rows", log=True)
 _THROUGHPUT_AXES = Axis("Requests in a batch", log=True), Axis("Output tokens/s", log=False)
 
 

@@ -114,8 +114,8 @@ def budget_caption(case: Case, found: Frontier) -> str:
 
 
 LEGEND = (
-    "Circles: published budgets (256 and 512: Sarathi-Serve, Agrawal et al., OSDI 2024; 2,048 and 8,192: vLLM's defaults by GPU). "
-    "Diamonds: from formulas. Square: this replica's. Triangle: the most room."
+    "Circles: published budgets (256: SARATHI, Agrawal et al., 2023; 512 and 2,048: Sarathi-Serve for strict and relaxed targets, "
+    "OSDI 2024; 2,048 and 8,192: vLLM's defaults by GPU). Diamonds: from formulas. Square: this replica's. Triangle: the most room."
 )
 
 

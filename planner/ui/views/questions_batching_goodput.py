@@ -16,6 +16,7 @@ from planner.units import MS
 _POINTS = 70
 _REACH = 2.0
 _LEAST_REACH = 64
+_SMALL = 0.01
 
 
 def formula_curves(case: Case, promise: Promise, best: BestBatch) -> list[Curve]:
@@ -71,7 +72,8 @@ def batch_title(found: SimulatedGoodput) -> str:
     if fastest.batch <= best.batch:
         return f"Simulated, goodput rises with the batch up to {best.batch}"
     kept = fastest.good_tokens_per_s / fastest.run.tokens_per_s
-    return f"Simulated, goodput collapses past {best.batch} sequences: at {fastest.batch} only {percent(kept)} of the tokens count"
+    share = percent(kept) if kept >= _SMALL else "next to none"
+    return f"Simulated, goodput collapses past {best.batch} sequences: at {fastest.batch} {share} of the tokens count"
 
 
 def tpot_curves(case: Case, promise: Promise, found: SimulatedGoodput) -> list[Curve]:
