@@ -7,7 +7,7 @@ import streamlit as st
 
 from planner.accuracy import AccuracyReport
 from planner.errors import InputError
-from planner.tuning import FitPoint, Tell
+from planner.tuning import Tell
 from planner.ui.charts.accuracy import predicted_rows
 from planner.ui.charts.base import Row
 from planner.ui.components import calibrate_upload as uploading
@@ -25,8 +25,11 @@ _WEIGHT_OF_ROW = 10
 T = TypeVar("T")
 
 
-def own(place: Place) -> None:
-    """Draw the upload and the errors on what it holds; place : of the scenario, for what a benchmark doesn't state."""
+def own(place: Place, calibration_id: str | None) -> None:
+    """Draw the upload and the errors on what it holds.
+
+    place : of the scenario, for what a benchmark doesn't state; calibration_id : of the record that the scenario names, if any
+    """
     heading("Add your own benchmark")
     given = uploading.upload(SLOT, "A table of measured results, or benchmark results", words.FORMATS)
     with st.container(width=READABLE_PX), st.expander("What a table must hold", key="own-schema"):
@@ -38,7 +41,7 @@ def own(place: Place) -> None:
         _table(table, index)
     others = tuple(each for each in given if not words.is_table(each))
     if others:
-        _benchmarks(others, place)
+        _benchmarks(others, place, calibration_id)
 
 
 def _table(given: Given, index: int) -> None:
@@ -64,7 +67,7 @@ def _report(report: AccuracyReport, index: int) -> None:
         )
 
 
-def _benchmarks(given: tuple[Given, ...], place: Place) -> None:
+def _benchmarks(given: tuple[Given, ...], place: Place, calibration_id: str | None) -> None:
     ids = tuple(each.id for each in given)
     files = result_of(
         "own-read", ("own-read", ids), uploading.weight_of(given), lambda _tell: words.read_benchmarks(given), "Reading"
@@ -76,17 +79,17 @@ def _benchmarks(given: tuple[Given, ...], place: Place) -> None:
     if target is None:
         return
     weight = _WEIGHT_OF_ROW * sum(file.rows for file in usable)
-    key = ("own-runs", ids, target, catalogue_stamp())
-    found = _outcome("own-runs", key, weight, lambda tell: words.compared(usable, target, tell))
+    key = ("own-runs", ids, target, calibration_id, catalogue_stamp())
+    found = _outcome("own-runs", key, weight, lambda tell: words.compared(usable, target, calibration_id, tell))
     if found is not None:
         _points(found)
 
 
-def _points(points: Sequence[FitPoint]) -> None:
-    st.markdown(f"#### {sentence(words.points_sentence(points))}")
-    rows, title = words.points_rows(points)
+def _points(found: words.Compared) -> None:
+    st.markdown(f"#### {sentence(words.points_sentence(found))}")
+    rows, title = words.points_rows(found.points)
     _chart(rows, title, "chart-own-runs")
-    frame = words.points_frame(points)
+    frame = words.points_frame(found.points)
     st.dataframe(frame, hide_index=True, alt="Figures of your benchmark with their predictions, largest error first", height="auto")
     st.caption("To bring the predictions to your server, fit a record to the same files on the Calibrate page.")
 

@@ -68,7 +68,7 @@ def _result(found: CalibrationFit) -> None:
     with left:
         for throughput, unit in ((False, "ms"), (True, "tokens/s")):
             rows, title = words.point_rows(found, throughput=throughput)
-            if rows:
+            if len(rows) > 1:
                 show(predicted_measured(rows, title, unit), key=f"chart-fit-points-{throughput}")
     with right:
         rows, title = words.error_rows(found)

@@ -36,8 +36,9 @@ def upload(slot: str, label: str, formats: str, example: Callable[[], views.Give
                 st.button(
                     "Try it on an example", key=f"{slot}-example", icon=":material/science:", on_click=_put, args=(slot, example)
                 )
-            if given:
+            if given and not st.session_state.get(key):
                 st.caption(sentence(", ".join(each.name for each in given)))
+            if given:
                 st.button("Clear", key=f"{slot}-clear", icon=":material/close:", type="tertiary", on_click=_clear, args=(slot,))
     return given
 
@@ -58,7 +59,7 @@ def what_was_read(files: Sequence[views.ReadFile], slot: str) -> tuple[UserFile,
     usable = views.usable(files)
     for each in files:
         if each.fault is not None:
-            st.error(sentence(str(each.fault)), icon=":material/error:")
+            st.error(sentence(views.complaint(each)), icon=":material/error:")
     if not usable:
         return ()
     st.dataframe(views.files_frame(usable), hide_index=True, alt="What each file holds", height="content")

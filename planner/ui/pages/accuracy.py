@@ -14,7 +14,8 @@ def main() -> None:
     accuracy.answer(sources)
     chosen, metric = accuracy.source_chosen(sources)
     accuracy.source(chosen, metric)
-    accuracy_own.own(in_use(scenario_state().scenario or Scenario(), None).place)
+    scenario = scenario_state().scenario or Scenario()
+    accuracy_own.own(in_use(scenario, None).place, scenario.engine.calibration_id)
     accuracy.every_source(sources)
     accuracy.steps()
 

@@ -4,6 +4,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -11,6 +12,8 @@ from planner.accuracy import AccuracyReport, accuracy_report
 from planner.accuracy.publish import load_in_words
 from planner.accuracy.report import RowResult
 from planner.accuracy.shipped import Metric
+from planner.calibration.priors import completed
+from planner.calibration.records import CalibrationRecord, load_record
 from planner.errors import InputError
 from planner.exporters.table import spreadsheet_safe
 from planner.tuning import Bench, FitPoint, Target, Tell, UserFile, compare_runs
@@ -151,23 +154,48 @@ def _finding(rows: Sequence[Row]) -> str:
     return f"{within} of {plural(len(rows), 'time')} are predicted within 10 %"
 
 
-def compared(files: Sequence[UserFile], target: Target, tell: Tell) -> tuple[FitPoint, ...]:
-    """Return what the record that a plan would use predicts for benchmark results; nothing is fitted."""
+def record_of(target: Target, calibration_id: str | None) -> CalibrationRecord:
+    """Return the record that a plan for the same GPU would use: the one that the scenario names, if it is of this GPU.
+
+    calibration_id : of the scenario
+    """
+    deployment = target.deployment()
+    if calibration_id is not None:
+        named = load_record(calibration_id)
+        if named.gpu_id == target.gpu_id:
+            return completed(named, deployment.gpu)
+    return target.serving_prior(deployment)
+
+
+class Compared(NamedTuple):
+    """What a record predicts for benchmark results; name : of the record, for a sentence."""
+
+    points: tuple[FitPoint, ...]
+    name: str
+
+
+def compared(files: Sequence[UserFile], target: Target, calibration_id: str | None, tell: Tell) -> Compared:
+    """Return what the record of a plan predicts for benchmark results; nothing is fitted. calibration_id : of the scenario."""
     deployment = target.deployment()
     bench = Bench(deployment, target.memory(deployment), target.replicas)
     runs = tuple(run for file in files for run in file.runs)
+    record = record_of(target, calibration_id)
     tell("Serving the benchmark's requests again", 0.1)
-    return compare_runs(bench, target.serving_prior(deployment), runs)
+    name = record.id if record.id == calibration_id else f"the plan's record for {deployment.gpu.name}"
+    return Compared(compare_runs(bench, record, runs), name)
 
 
-def points_sentence(points: Sequence[FitPoint]) -> str:
+def points_sentence(found: Compared) -> str:
     """Return in one sentence how far the predictions are off on benchmark results."""
-    names = list(dict.fromkeys(statistic_of(point) for point in points))
-    parts = []
-    for name in names:
-        errors = sorted(abs(point.after / point.measured - 1.0) for point in points if statistic_of(point) == name)
-        parts.append(f"{name} {percent(errors[len(errors) // 2])}")
-    return f"On {plural(len({point.label for point in points}), 'run')} the plan's record is off by (median): {', '.join(parts)}."
+    names = list(dict.fromkeys(statistic_of(point) for point in found.points))
+    runs = plural(len({point.label for point in found.points}), "run")
+    parts = [f"{name} {percent(_median_error(found.points, name))}" for name in names]
+    return f"On {runs} {found.name} is off by (median): {', '.join(parts)}."
+
+
+def _median_error(points: Sequence[FitPoint], name: str) -> float:
+    errors = sorted(abs(point.after / point.measured - 1.0) for point in points if statistic_of(point) == name)
+    return errors[len(errors) // 2]
 
 
 def points_frame(points: Sequence[FitPoint]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from planner.accuracy.names import model_named
 from planner.calibration.importers import BenchmarkRun, Spread
 from planner.calibration.records import CalibrationRecord, load_record
 from planner.engines import ENGINE_VERSIONS
-from planner.errors import InputError, as_input_error
+from planner.errors import InputError, as_input_error, one_line
 from planner.exporters.table import spreadsheet_safe
 from planner.hardware.device_names import gpu_of_device
 from planner.models import QUANTIZATIONS
@@ -61,6 +61,12 @@ def _read(given: Given) -> ReadFile:
         return ReadFile(given.name, read_file(given.data, given.name), None)
     except InputError as fault:
         return ReadFile(given.name, None, fault)
+
+
+def complaint(read: ReadFile) -> str:
+    """Return what is wrong with a file, with its name; empty where nothing is."""
+    fault = "" if read.fault is None else str(read.fault)
+    return fault if not fault or fault.startswith(read.name) else f"{one_line(read.name)}: {fault}"
 
 
 def usable(files: Sequence[ReadFile]) -> tuple[UserFile, ...]:
