@@ -167,13 +167,13 @@ def _host(measured: Measurement, release: Release, recipe: Recipe) -> HostTerms 
         front = recipe.front_end
     if front == "tuned" and release.engine == "vllm":
         return load_host("vllm-tuned")
-    return host_for(release.engine, "offline") if front == "offline" else None
+    return host_for(release.engine, "offline", release.version) if front == "offline" else None
 
 
 def _record(deployment: Deployment, release: Release, records: Records, host: HostTerms | None) -> CalibrationRecord:
     gpu = deployment.gpu
     if records == "none":
-        return prior_record(gpu, release.engine, release.version, host or host_for(release.engine))
+        return prior_record(gpu, release.engine, release.version, host or host_for(release.engine, "server", release.version))
     dtype = compute_dtype_on(gpu, deployment.quantization, release.engine)
     record = record_for(gpu, release.engine, release.version, dtype)
     return record if host is None else record.with_host(host)

@@ -11,6 +11,7 @@ from planner.calibration import reading
 from planner.calibration.records import (
     CalibrationRecord,
     host_for,
+    is_aged,
     list_hosts,
     list_records,
     load_host,
@@ -267,3 +268,24 @@ def test_a_truncated_file_is_named(user_folder: Path) -> None:
 
 def test_dates_are_read() -> None:
     assert load_record("textbook").created == dt.date(2026, 11, 30)
+
+
+# An engine's age
+
+
+@pytest.mark.parametrize(
+    ("version", "aged"), [("0.5.5", True), ("0.7.3", True), ("0.8.0", False), ("0.33.0", False), (None, False), ("", False)]
+)
+def test_old_releases_take_the_host_terms_of_their_time(version: str | None, aged: bool) -> None:
+    assert is_aged("vllm", version) == aged
+    for usage, name in (("server", "vllm"), ("offline", "vllm-offline")):
+        host = host_for("vllm", usage, version)  # type: ignore[arg-type]
+        assert host.id == (name.replace("vllm", "vllm-before-0.8") if aged else name)
+    assert not is_aged("sglang", version)
+
+
+def test_a_records_own_host_terms_give_way_to_those_of_an_old_release() -> None:
+    gpu = load_gpu("a100-80g-sxm")
+    old, new = record_for(gpu, "vllm", "0.5.5"), record_for(gpu, "vllm", "0.14.0")
+    assert old.host.host_s.value > 2 * new.host.host_s.value
+    assert old.layer_s == new.layer_s
