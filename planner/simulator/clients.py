@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     """What the door knows when a request comes.
 
     now_s : time [s]; request : position in the caller's requests; prompt_tokens : its prompt [token]
-    unfinished : requests inside [request]; decoding : of them, those whose first token has come [seq]
+    unfinished : requests inside, without lower priorities that wait [request]; decoding : of them, past their first token [seq]
     waiting_prompt_tokens : prompts of those whose first token hasn't come, whole prompts as vLLM's own bound counts them [token]
     """
 
@@ -253,17 +253,18 @@ class _Run:
         ended = (times[n.FINISH] <= at_s) | self.gone[inside]
         begun = times[n.FIRST_TOKEN] <= at_s
         waiting = ~(ended | begun)
+        behind = waiting & (self.state.asked[n.RANK, inside] > 0)
         prompts = self.state.asked[n.PROMPT, inside]
         seen = Seen(
             now_s=at_s,
             request=int(self.intake.order[position]),
             prompt_tokens=int(self.intake.queue.prompt[position]),
-            unfinished=int(len(ended) - np.count_nonzero(ended)),
+            unfinished=int(len(ended) - np.count_nonzero(ended | behind)),
             decoding=int(np.count_nonzero(begun & ~ended)),
-            waiting_prompt_tokens=int(prompts[waiting].sum(dtype=np.int64)),
+            waiting_prompt_tokens=int(prompts[waiting & ~behind].sum(dtype=np.int64)),
         )
         if len(ended) and ended[0]:
-            self.first += int(np.argmin(ended)) if seen.unfinished else len(ended)
+            self.first += len(ended) if ended.all() else int(np.argmin(ended))
         return seen
 
     def _foresee(self, at_s: float, kind: _Kind, what: int, number: int) -> None:

@@ -1,0 +1,183 @@
+"""What a door can predict of a request before it is let in: its first token and its time per output token."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.analysis.admission import Verdict, largest_chunk
+from planner.analysis.case import Case
+from planner.analysis.goodput import largest_within
+from planner.analysis.steps import Chunk, Decoders, mixed_step_s, require_positive
+from planner.errors import InputError
+from planner.simulator.clients import Seen
+
+Floats = npt.NDArray[np.float64]
+_TABLE = 24
+
+
+class Aims(NamedTuple):
+    """Targets of every request, as its client sees them.
+
+    ttft_s : until the first token [s]; tpot_s : per output token [s], None where nobody cares
+    margin : by which predictions must stay below the targets, as prompts come in bunches [1]; a tenth is assumed, not measured
+    """
+
+    ttft_s: float
+    tpot_s: float | None
+    margin: float = 0.1
+
+    @property
+    def planned_tpot_s(self) -> float | None:
+        """What the prediction of the time per output token may be at most [s]."""
+        return None if self.tpot_s is None else self.tpot_s / (1.0 + self.margin)
+
+
+class SteadyBatch(NamedTuple):
+    """The largest batch that holds the time per output token while prompts flow in as fast as outputs end.
+
+    sequences : decoding [seq], 0 where even one is too slow; step_s : of such a step [s]
+    rate_rps : requests that pass through [request/s]
+    """
+
+    sequences: int
+    step_s: float
+    rate_rps: float
+
+
+def slots_of(case: Case) -> int:
+    """Return how many sequences run at once: max_num_seqs, or what the KV cache holds of them at their end [seq], at least 1."""
+    held = case.kv_tokens / (case.lengths.prompt_mean + case.lengths.output_mean)
+    return max(1, min(case.limits.max_num_seqs, int(held)))
+
+
+def steady_batch(case: Case, tpot_s: float | None) -> SteadyBatch:
+    """Return the batch n of n = rate × output × step(n), with the prompts of n ÷ output requests in each step.
+
+    tpot_s : target that no such step exceeds [s]; None: the engine's own limits alone
+    """
+    slots = slots_of(case)
+    sequences = slots if tpot_s is None else largest_within(lambda count: _flow_step_s(case, float(count)), tpot_s, slots)
+    if sequences == 0:
+        return SteadyBatch(0, _flow_step_s(case, 1.0), 0.0)
+    step_s = _flow_step_s(case, float(sequences))
+    return SteadyBatch(sequences, step_s, sequences / (case.lengths.output_mean * step_s))
+
+
+def _flow_step_s(case: Case, sequences: float) -> float:
+    prompt = case.lengths.prompt_mean
+    chunk = Chunk(sequences / case.lengths.output_mean * prompt, prompt / 2.0)
+    return mixed_step_s(case.decoders(sequences), chunk, case.coefficients)
+
+
+class DoorBounds(NamedTuple):
+    """How much may be inside or wait while the targets hold.
+
+    batch : that holds the time per output token, the margin kept
+    waiting : requests that may wait for a place, where the engine lets no more run than the batch holds [request]
+    unfinished : what --max-num-queued-reqs counts, running and waiting [request]
+    waiting_prompt_tokens : what --max-num-queued-tokens counts [token]
+    """
+
+    batch: SteadyBatch
+    waiting: int
+    unfinished: int
+    waiting_prompt_tokens: int
+
+
+def door_bounds(case: Case, aims: Aims) -> DoorBounds:
+    """Return the bounds: the steady batch runs, and as many wait as leave within the TTFT target (Little's law on the queue).
+
+    Where max_num_seqs lets more run than the batch holds, whoever is let in runs at once: nobody may wait.
+    """
+    batch = steady_batch(case, aims.planned_tpot_s)
+    passing = max(1, round(batch.rate_rps * engine_ttft_s(case, aims)))
+    waiting = passing if batch.sequences >= slots_of(case) else 0
+    tokens = max(1, round(passing * case.lengths.prompt_mean))
+    return DoorBounds(batch, waiting, max(batch.sequences + waiting, 1), tokens)
+
+
+def engine_ttft_s(case: Case, aims: Aims) -> float:
+    """Return what the TTFT target leaves to the engine [s]."""
+    require_positive("ttft_s", aims.ttft_s, "seconds")
+    left_s = aims.ttft_s - case.request_s
+    if left_s <= 0.0:
+        bound = f"must be above the {case.request_s:.3g} s that a request spends outside the engine"
+        raise InputError("TTFT target", aims.ttft_s, bound, "Loosen the target")
+    return left_s
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is predicted of one request.
+
+    ttft_s : as its client will see it [s]; inf where no prompt token fits beside the decoders
+    tpot_s : step with it in the batch, prompts flowing in as outputs end [s]
+    """
+
+    ttft_s: float
+    tpot_s: float
+
+    def times(self, factor: float) -> "Prediction":
+        """Return the prediction of a predictor that is off by a factor [1]."""
+        return Prediction(self.ttft_s * factor, self.tpot_s * factor)
+
+
+class Predictor:
+    """Predicts by the rule of planner.analysis.admission, and by the queue for a place in the batch.
+
+    TPOT caps the chunk, the chunk caps prefill, and the prompts that wait go at that rate; where the batch is full, places come
+    free as fast as requests leave a full batch.
+    """
+
+    def __init__(self, case: Case, aims: Aims) -> None:
+        self.aims = aims
+        self.slots = slots_of(case)
+        self.leaving_rps = steady_batch(case, None).rate_rps
+        self._request_s = case.request_s
+        counts = np.unique(np.round(np.geomspace(1.0, self.slots + 1.0, _TABLE)))
+        self._counts: Floats = np.concatenate([[0.0], counts])
+        self._rates: Floats = np.array([_prefill_rate(case, float(count), aims.tpot_s) for count in self._counts])
+        self._steps_s: Floats = np.array([_flow_step_s(case, max(float(count), 1.0)) for count in self._counts])
+
+    def prefill_tokens_per_s(self, decoding: float) -> float:
+        """Return the rate of prompt tokens beside so many decoders [token/s]."""
+        return float(np.interp(decoding, self._counts, self._rates))
+
+    def predict(self, seen: Seen) -> Prediction:
+        """Return the prediction for a request that the door sees.
+
+        The prompts before it and its own at the prefill rate; or, if longer, the wait for a place and its own prompt.
+        """
+        decoding = min(float(seen.decoding), self.slots - 1.0)
+        rate = self.prefill_tokens_per_s(decoding)
+        tpot_s = float(np.interp(min(seen.unfinished + 1.0, self.slots), self._counts, self._steps_s))
+        if rate <= 0.0:
+            return Prediction(float("inf"), tpot_s)
+        places_s = max(seen.unfinished + 1 - self.slots, 0) / self.leaving_rps
+        prompts_s = (seen.waiting_prompt_tokens + seen.prompt_tokens) / rate
+        return Prediction(max(prompts_s, places_s + seen.prompt_tokens / rate) + self._request_s, tpot_s)
+
+    def verdict(self, prediction: Prediction) -> Verdict:
+        """Return whether both targets would hold."""
+        if self.aims.planned_tpot_s is not None and prediction.tpot_s > self.aims.planned_tpot_s:
+            return "TPOT would be missed"
+        return "admit" if prediction.ttft_s * (1.0 + self.aims.margin) <= self.aims.ttft_s else "TTFT would be missed"
+
+    def retry_after_s(self, prediction: Prediction) -> float:
+        """Return when a client should come back: once the queue is short enough, in whole seconds, at least one [s]."""
+        late_s = prediction.ttft_s - self.aims.ttft_s
+        return float(np.ceil(max(late_s, 1.0))) if np.isfinite(late_s) else 1.0
+
+
+def _prefill_rate(case: Case, decoding: float, tpot_s: float | None) -> float:
+    """Return the prompt tokens a second beside decoders: the chunk that TPOT and the budget allow, over its step [token/s]."""
+    c, past = case.coefficients, case.lengths.prompt_mean / 2.0
+    decoders = Decoders(decoding, case.context_tokens)
+    room = max(case.limits.max_num_batched_tokens - decoding, 1.0)
+    if tpot_s is not None:
+        limit = largest_chunk(decoders, tpot_s, c, past)
+        if limit.chunk_tokens <= room:
+            return limit.prefill_tokens_per_s
+    return room / mixed_step_s(decoders, Chunk(room, past), c)

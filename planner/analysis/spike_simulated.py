@@ -1,0 +1,248 @@
+"""A spike, simulated: the same clients before each rule at the door, and each kind of client before one rule."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.analysis.case import Case
+from planner.analysis.overload import Spike
+from planner.analysis.parallel import in_parallel
+from planner.analysis.predictor import Aims, DoorBounds, Predictor, door_bounds
+from planner.analysis.steps import require_positive
+from planner.errors import InputError
+from planner.simulator.clients import COME_IN, Answer, Clients, Door, Fate, Retry, Rules, Seen, Tries, simulate_clients
+from planner.token_costs import token_costs_s
+from planner.workloads import Requests
+
+Floats = npt.NDArray[np.float64]
+Masks = npt.NDArray[np.bool_]
+RuleName = Literal["no bound", "requests", "tokens", "deadline", "predicted"]
+RULE_NAMES: tuple[RuleName, ...] = ("no bound", "requests", "tokens", "deadline", "predicted")
+RETRIES: tuple[Retry, ...] = ("none", "fixed", "exponential", "as told")
+DELAY_S = 1.0
+MOST_TRIES = 4
+MOST_REQUESTS = 12_000
+_LEAD_SHARE = 0.5
+_LEAST_TAIL_S = 60.0
+_TAIL_DRAINS = 1.6
+_MOST_TAILS = 4.0
+_BINS = 72
+_WINDOW = 25
+_RECOVERED = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class SpikeSetting:
+    """What happens, and what is asked for.
+
+    spike : loads as shares of capacity_rps, the rate at which requests leave a full engine [request/s]
+    aims : of every request; patience_s : a client without its first token gives up after so long [s]
+    """
+
+    spike: Spike
+    capacity_rps: float
+    aims: Aims
+    patience_s: float
+
+    @property
+    def lead_s(self) -> float:
+        """Usual load before the spike [s]."""
+        return _LEAD_SHARE * self.spike.duration_s
+
+    @property
+    def tail_s(self) -> float:
+        """Usual load after it: what the backlog takes to drain and more, at most four times the spike's length and a minute [s]."""
+        load, base = self.spike.base_load * self.spike.factor, self.spike.base_load
+        drain_s = max(load - 1.0, 0.0) * self.spike.duration_s / (1.0 - base) if base < 1.0 else math.inf
+        most_s = _MOST_TAILS * self.spike.duration_s + _LEAST_TAIL_S
+        return min(max(_TAIL_DRAINS * drain_s, _LEAST_TAIL_S, self.spike.duration_s), most_s)
+
+    @property
+    def ends_s(self) -> float:
+        """When the last request is first sent [s]."""
+        return self.lead_s + self.spike.duration_s + self.tail_s
+
+    @property
+    def spike_end_s(self) -> float:
+        """When the load is usual again [s]."""
+        return self.lead_s + self.spike.duration_s
+
+
+def spike_requests(case: Case, setting: SpikeSetting) -> Requests:
+    """Return the case's requests under the spike: the workload's own arrivals, closer together while it lasts.
+
+    Raises InputError where there would be more than 12,000.
+    """
+    spike = setting.spike
+    for field, value in (("capacity", setting.capacity_rps), *zip(spike._fields, spike, strict=True)):
+        require_positive(field, value, "of its unit")
+    base_rps = spike.base_load * setting.capacity_rps
+    knots_s = np.array([0.0, setting.lead_s, setting.spike_end_s, setting.ends_s])
+    rates = np.array([base_rps, base_rps * spike.factor, base_rps])
+    expected = np.concatenate([[0.0], np.cumsum(rates * np.diff(knots_s))])
+    count = int(expected[-1])
+    if not 1 <= count <= MOST_REQUESTS:
+        bound = f"must make from 1 to {MOST_REQUESTS:,} requests"
+        raise InputError("spike", count, bound, "Take a shorter or smaller one" if count else "Take a longer one")
+    drawn = case.requests(count, 1.0)
+    return replace(drawn, arrival_s=np.interp(drawn.arrival_s, expected, knots_s, right=setting.ends_s))
+
+
+def rules_of(case: Case, setting: SpikeSetting, rule: RuleName) -> Rules:
+    """Return a rule at the door with the bounds that the targets give."""
+    bounds = door_bounds(case, setting.aims)
+    if rule == "no bound":
+        return Rules()
+    if rule == "deadline":
+        return Rules(deadline_s=setting.aims.ttft_s - case.request_s)
+    return Rules(_door(case, setting, rule, bounds))
+
+
+def _door(case: Case, setting: SpikeSetting, rule: RuleName, bounds: DoorBounds) -> Door:
+    predictor = Predictor(case, setting.aims)
+
+    def admits(seen: Seen) -> bool:
+        if rule == "requests":
+            return seen.unfinished < bounds.unfinished
+        if rule == "tokens":
+            return seen.waiting_prompt_tokens < bounds.waiting_prompt_tokens
+        return predictor.verdict(predictor.predict(seen)) == "admit"
+
+    def door(seen: Seen) -> Answer:
+        if admits(seen):
+            return COME_IN
+        return Answer(admit=False, retry_after_s=predictor.retry_after_s(predictor.predict(seen)))
+
+    return door
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpikeRun:
+    """What became of a spike under one rule with one kind of client.
+
+    at_s : start of each bin of time, from the spike's start [s]; good_rps : answers within the targets, by when they ended, and
+        tries_rps : requests sent, first and later tries, in each bin [request/s]; dead_share : of the GPU time of the answers that
+        ended in each bin, what went to clients who had given up [1]
+    good_in_spike, good_after : share of the requests first sent in and after the spike that were answered within the targets [1]
+    dead : share of all GPU time that went to clients who had given up [1]
+    turned_away : share of the requests that no try of was ever let in or kept [1]
+    tries : sent for each request [1]; longest_wait_s : of an answer for its first token [s]
+    recovery_s : from the spike's end until nine of ten requests are good again [s]; None: not within the run
+    """
+
+    rule: RuleName
+    retry: Retry
+    at_s: Floats
+    good_rps: Floats
+    tries_rps: Floats
+    dead_share: Floats
+    good_in_spike: float
+    good_after: float
+    dead: float
+    turned_away: float
+    tries: float
+    longest_wait_s: float
+    recovery_s: float | None
+    requests: int
+
+
+class Asked(NamedTuple):
+    """One run to make."""
+
+    rule: RuleName
+    retry: Retry
+
+
+def spike_runs(case: Case, setting: SpikeSetting, wanted: Sequence[Asked]) -> list[SpikeRun]:
+    """Return the runs that are wanted, on the same requests."""
+    requests = spike_requests(case, setting)
+    return in_parallel(lambda one: spike_run(case, setting, requests, one), wanted)
+
+
+def spike_run(case: Case, setting: SpikeSetting, requests: Requests, wanted: Asked) -> SpikeRun:
+    """Return what becomes of the requests under one rule with one kind of client."""
+    clients = Clients(wanted.retry, DELAY_S, MOST_TRIES, max(setting.patience_s - case.request_s, 1e-3))
+    rules = rules_of(case, setting, wanted.rule)
+    tries = simulate_clients(requests, (case.limits, case.coefficients), rules, clients, np.random.default_rng([case.seed, 15]))
+    return _measured(case, setting, requests, wanted, tries)
+
+
+def good_tries(case: Case, aims: Aims, tries: Tries) -> Masks:
+    """Return which tries were answered within both targets, each from when it was sent."""
+    waited_s = tries.first_token_s - tries.sent_s + case.request_s
+    good = (tries.fate == Fate.SERVED) & (waited_s <= aims.ttft_s)
+    if aims.tpot_s is not None:
+        gaps = np.maximum(tries.output_tokens - 1, 1)
+        good &= (tries.finish_s - tries.first_token_s) / gaps <= aims.tpot_s
+    found: Masks = good
+    return found
+
+
+def _measured(case: Case, setting: SpikeSetting, requests: Requests, wanted: Asked, tries: Tries) -> SpikeRun:
+    good = good_tries(case, setting.aims, tries) & ~tries.given_up
+    served = tries.fate == Fate.SERVED
+    answered = np.zeros(len(requests), np.bool_)
+    answered[tries.request[good]] = True
+    let_in = np.zeros(len(requests), np.bool_)
+    let_in[tries.request[served]] = True
+    sent_s = requests.arrival_s
+    in_spike = (sent_s >= setting.lead_s) & (sent_s < setting.spike_end_s)
+    cost_s = _gpu_s(case, tries)
+    dead_s = np.where(tries.given_up, cost_s, 0.0)
+    edges_s = np.linspace(0.0, setting.ends_s, _BINS + 1)
+    width_s = float(edges_s[1])
+
+    def over_time(at_s: Floats, weight: Floats) -> Floats:
+        return np.histogram(at_s, edges_s, weights=weight)[0].astype(np.float64)
+
+    ends_s, ones = np.where(served, tries.finish_s, -1.0), np.ones(len(tries))
+    spent_s = over_time(ends_s, cost_s)
+    waits_s = tries.first_token_s[served] - tries.sent_s[served] + case.request_s
+    return SpikeRun(
+        rule=wanted.rule,
+        retry=wanted.retry,
+        at_s=edges_s[:-1] + width_s / 2.0 - setting.lead_s,
+        good_rps=over_time(ends_s, good.astype(np.float64)) / width_s,
+        tries_rps=over_time(tries.sent_s, ones) / width_s,
+        dead_share=over_time(ends_s, dead_s) / np.maximum(spent_s, 1e-12),
+        good_in_spike=_share(answered[in_spike]),
+        good_after=_share(answered[sent_s >= setting.spike_end_s]),
+        dead=float(dead_s.sum() / max(cost_s.sum(), 1e-12)),
+        turned_away=_share(~let_in),
+        tries=len(tries) / len(requests),
+        longest_wait_s=float(waits_s.max(initial=0.0)),
+        recovery_s=_recovery_s(sent_s, answered, setting),
+        requests=len(requests),
+    )
+
+
+def _gpu_s(case: Case, tries: Tries) -> Floats:
+    """Return the GPU time of each served try at a full batch [s]."""
+    running = float(min(case.limits.max_num_seqs, max(case.kv_tokens / max(case.context_tokens, 1.0), 1.0)))
+    prompt_s, output_s = token_costs_s(case.coefficients, running, case.context_tokens, float(case.lengths.prompt_mean))
+    cost_s = tries.prompt_tokens * prompt_s + tries.output_tokens * output_s
+    return np.where(tries.fate == Fate.SERVED, cost_s, 0.0)
+
+
+def _share(mask: Masks) -> float:
+    return float(mask.mean()) if len(mask) else 1.0
+
+
+def _recovery_s(sent_s: Floats, answered: Masks, setting: SpikeSetting) -> float | None:
+    """Return the end of the last window of 25 requests, first sent after the spike, of which fewer than nine in ten were good."""
+    after = np.flatnonzero(sent_s >= setting.spike_end_s)
+    if len(after) < _WINDOW:
+        return None
+    shares = np.convolve(answered[after].astype(np.float64), np.full(_WINDOW, 1.0 / _WINDOW), mode="valid")
+    bad = np.flatnonzero(shares < _RECOVERED)
+    if not len(bad):
+        return 0.0
+    if bad[-1] >= len(shares) - _WINDOW:
+        return None
+    # the window's last bad request is where the trouble ends
+    window = after[bad[-1] : bad[-1] + _WINDOW]
+    return float(sent_s[window[~answered[window]][-1]]) - setting.spike_end_s
