@@ -100,18 +100,37 @@ def _queue(plan: Plan, chosen: Candidate, selector: str) -> list[Alert]:
     target_s = plan.scenario.targets.ttft_p99_s
     if target_s is None or chosen.capacity_rps is None:
         return []
-    most = queue_threshold(chosen.capacity_rps, target_s)
-    return [
-        Alert(
-            "HeadroomQueue",
-            f"max(avg_over_time(vllm:num_requests_waiting{selector}[2m])) > {most}",
-            5,
-            "page",
-            f"over {most} requests waiting on a replica",
-            f"Over {most} requests wait on one replica: the last of them misses a TTFT of {target_s:g} s.",
-            "Reject or divert new requests (429 with Retry-After) until the queue is short; then add a replica.",
-        )
-    ]
+    return [queue_alert(chosen.capacity_rps, target_s, selector)]
+
+
+def queue_alert(capacity_rps: float, ttft_s: float, selector: str = "") -> Alert:
+    """Return the rule on the queue of one replica.
+
+    capacity_rps : rate at which it serves [request/s]; ttft_s : target [s]; selector : labels in braces, or nothing
+    """
+    most = queue_threshold(capacity_rps, ttft_s)
+    return Alert(
+        "HeadroomQueue",
+        f"max(avg_over_time(vllm:num_requests_waiting{selector}[2m])) > {most}",
+        5,
+        "page",
+        f"over {most} requests waiting on a replica",
+        f"Over {most} requests wait on one replica: the last of them misses a TTFT of {ttft_s:g} s.",
+        "Reject or divert new requests (429 with Retry-After) until the queue is short; then add a replica.",
+    )
+
+
+def rejections_alert(selector: str = "") -> Alert:
+    """Return the rule on requests that the engine's own bounds turn away; the counter is of vLLM 0.33 (v1/metrics/loggers.py)."""
+    return Alert(
+        "HeadroomRejections",
+        f"sum(rate(vllm:admission_rejections_total{selector}[1m])) > 0",
+        2,
+        "ticket",
+        "requests turned away",
+        "The bounds on the queue turn requests away: clients see 503.",
+        "Compare arrivals with the plan; if it lasts, plan again at the seen rate.",
+    )
 
 
 def _load(plan: Plan, chosen: Candidate, selector: str) -> list[Alert]:
@@ -186,9 +205,14 @@ def _lengths(plan: Plan, selector: str) -> list[Alert]:
 
 
 def prometheus_rules(plan: Plan) -> str:
-    """Return the rules as a file that Prometheus loads (rule_files); texts are quoted as JSON, which YAML reads."""
+    """Return a plan's rules as a file that Prometheus loads (rule_files)."""
+    return rules_file(alerts_for(plan))
+
+
+def rules_file(alerts: Sequence[Alert]) -> str:
+    """Return rules as a file that Prometheus loads; texts are quoted as JSON, which YAML reads."""
     lines = ["groups:", "  - name: headroom", "    rules:"]
-    for alert in alerts_for(plan):
+    for alert in alerts:
         lines += [
             f"      - alert: {alert.name}",
             f"        expr: {json.dumps(alert.expression)}",
