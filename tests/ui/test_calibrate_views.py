@@ -148,6 +148,9 @@ def test_a_fit_is_told_with_its_errors(fit: CalibrationFit) -> None:
     whole = next(pair for pair in fit.errors if not pair.phase)
     assert f"{whole.after_median_pct:.3g}" in words.summary(fit)
     assert f"{whole.before_median_pct:.3g}" in words.summary(fit)
+    errors = words.error_frame(fit).iloc[0]
+    assert errors["Now (median)"].startswith(f"{whole.after_median_pct:.3g}")
+    assert errors["Before (median)"].startswith(f"{whole.before_median_pct:.3g}")
     frame = words.parameter_frame(fit)
     assert set(frame["Rests on"]) <= {"measured", "prior", "assumed"}
     assert not any("memory_efficiency" in note for note in words.notes(fit))
