@@ -34,7 +34,9 @@ def summary_of(outcome: Outcome) -> str:
     who = f"{gpus} × {chosen.gpu_name} ({_count(replicas.needed, 'replica')}{layout}{spares})"
     text = f"{who} {'serves' if gpus == 1 else 'serve'} {_rate(load.peak_rps)}"
     if not outcome.question.scenario.targets.offline and chosen.latency is not None:
-        text += f" at p99 TTFT {duration(chosen.latency.ttft_p99_s)} and {tpot_text(chosen.latency)}"
+        text += f" at p99 TTFT {duration(chosen.latency.ttft_p99_s)}"
+        no_tpot = chosen.latency.tpot_p99_s is None
+        text += f" ({NO_TPOT})" if no_tpot else f" and {tpot_text(chosen.latency)}"
     if chosen.cost is not None:
         text += f" for ${_money(chosen.cost.usd_per_day)}/day: ${_money(chosen.cost.usd_per_million_tokens)} per million tokens"
     else:

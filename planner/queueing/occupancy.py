@@ -12,6 +12,7 @@ Bound = Literal["max_num_seqs", "KV cache", "token budget"]
 
 _ROUNDS = 8
 _LEAST = 1e-12
+_MOST = 700.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def grown_tokens(decode: Floats, decode_steps: float) -> Floats:
     A step completes one with chance 1 - exp(-decode / steps), so that (exp(decode/steps) - 1)^-1 steps pass first: about
     decode_steps tokens with few sequences, almost none with many.
     """
-    return np.where(decode > 0.0, decode / np.expm1(np.maximum(decode / decode_steps, _LEAST)), 0.0)
+    return np.where(decode > 0.0, decode / np.expm1(np.clip(decode / decode_steps, _LEAST, _MOST)), 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
