@@ -45,6 +45,7 @@ def test_both_engines_meet_the_harmonic_number_where_steps_are_alike() -> None:
     rng = np.random.default_rng(3)
     found = both_engines(steady(), of_outputs(np.ceil(rng.exponential(400.0, 8000))), 32)
     assert found.row_gain == pytest.approx(harmonic_number(32), rel=0.02)
+    assert found.step_gain == pytest.approx(harmonic_number(32), rel=0.05)
     assert found.throughput_gain == pytest.approx(harmonic_number(32), rel=0.05)
 
 

@@ -94,9 +94,13 @@ def test_controller_sees_each_request_once_and_nothing_of_the_future() -> None:
     table = requests(rate_rps=300.0)
     found = simulate_adaptive(table, LIMITS, C, Range(32, 512, 0.1), controller).result
     ttft_s = found.first_token_s - found.arrival_s
+    gaps = found.output_tokens - 1
+    tpot_s = (found.finish_s - found.first_token_s) / np.maximum(gaps, 1)
     for before, now in pairwise(seen):
         inside = (found.first_token_s > before.now_s) & (found.first_token_s <= now.now_s)
         assert sorted(now.ttft_s) == sorted(ttft_s[inside])
+        ended = (found.finish_s > before.now_s) & (found.finish_s <= now.now_s) & (gaps > 0)
+        assert sorted(now.tpot_s) == sorted(tpot_s[ended])
         arrived = int((found.arrival_s <= now.now_s).sum())
         assert now.waiting == arrived - int((found.first_scheduled_s < now.now_s).sum())
         assert now.now_s > before.now_s
