@@ -59,13 +59,13 @@ def formula(case: Case, asked: Experiment) -> LongPrompt:
 
 
 def by_budget(case: Case, asked: Experiment, budgets: Sequence[int]) -> list[tuple[int, LongPrompt]]:
-    """Return the closed form under each token budget that leaves room for a chunk of useful size, and under the asked one.
+    """Return the closed form without a threshold under each token budget that leaves room for a useful chunk, and the asked one.
 
     budgets : max_num_batched_tokens [token]
     """
     least = asked.decoders.sequences + max(_LEAST_THRESHOLD, asked.prompt_tokens / MOST_CHUNKS)
     fitting = sorted({asked.budget_tokens, *(budget for budget in budgets if budget >= least)})
-    return [(budget, formula(case, asked._replace(budget_tokens=budget))) for budget in fitting]
+    return [(budget, formula(case, asked._replace(budget_tokens=budget, threshold_tokens=None))) for budget in fitting]
 
 
 def why_not_simulated(case: Case, asked: Experiment, found: LongPrompt) -> str | None:

@@ -72,17 +72,17 @@ def _draw(case: Case, asked: Asked) -> None:
         drawn, rules = words.ttft_curves(found, run, experiment), words.ttft_rules(case)
         show(curves(words.ttft_title(run), _TTFT_AXES, drawn, rules), "chart-q-long-ttft")
         st.caption(sentence(words.caption(run, experiment, case.seed)))
-    _budgets(case, experiment)
+    _budgets(case, experiment, found)
     beside(words.long_rows(found, run), "The long prompt by formula and simulated")
     _table(found, run)
     why(words.long_why(found, experiment))
     setting(f"{found.explanation.setting} {words.SETTING_NOTE}", words.flags(experiment, threshold_beside(experiment)))
 
 
-def _budgets(case: Case, experiment: Experiment) -> None:
+def _budgets(case: Case, experiment: Experiment, found: LongPrompt) -> None:
     points = by_budget(case, experiment, words.BUDGETS)
     if len(points) > 1:
-        marks = words.budget_marks(points, experiment.budget_tokens)
+        marks = words.budget_marks(points, found, experiment)
         show(curves(words.budget_title(points), _BUDGET_AXES, words.budget_curves(points), marks=marks), "chart-q-long-budgets")
 
 

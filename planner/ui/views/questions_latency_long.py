@@ -151,12 +151,17 @@ def budget_curves(points: Sequence[tuple[int, LongPrompt]]) -> Sequence[Curve]:
     return (Curve("", line, ACCENT),)
 
 
-def budget_marks(points: Sequence[tuple[int, LongPrompt]], chosen: int) -> Sequence[Mark]:
-    """Return the budgets with their numbers, the chosen one in the colour of warnings."""
-    return [
-        Mark(found.ttft_s, found.itl_worst_s / MS, f"{budget:,}", WARNING if budget == chosen else ACCENT)
-        for budget, found in points
+def budget_marks(points: Sequence[tuple[int, LongPrompt]], found: LongPrompt, asked: Experiment) -> Sequence[Mark]:
+    """Return the budgets with their numbers, and the asked setting in the colour of warnings."""
+    capped = asked.threshold_tokens is not None
+    marks = [
+        Mark(each.ttft_s, each.itl_worst_s / MS, f"{budget:,}", WARNING if budget == asked.budget_tokens and not capped else ACCENT)
+        for budget, each in points
     ]
+    if capped:
+        label = f"threshold {asked.threshold_tokens:,}"
+        marks.append(Mark(found.ttft_s, found.itl_worst_s / MS, label, WARNING, "below left"))
+    return marks
 
 
 def budget_title(points: Sequence[tuple[int, LongPrompt]]) -> str:
