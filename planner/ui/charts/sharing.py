@@ -97,7 +97,7 @@ def parts(title: str, quantity: str, drawn: Sequence[Part], rule: tuple[float, s
         for part in drawn
     ]
     x = number("from_percent", scale={"domain": [0, 100]}, axis=axis(quantity))
-    y = _rows_axis(rows)
+    y = _rows_axis(rows, outer=_RULE_ROOM)
     colour = name("series", scale={"domain": series, "range": list(HUES[: len(series)])}, legend=_legend(series))
     tip: Spec = {"tooltip": tooltip({"row": "Counting", "series": "Tenant", "said": "Share"})}
     bar = {"type": "bar", "height": {"band": 0.68}, "opacity": 0.9}
@@ -111,10 +111,13 @@ def parts(title: str, quantity: str, drawn: Sequence[Part], rule: tuple[float, s
 
 
 _READABLE_PERCENT = 9.0
+_RULE_ROOM = 0.7
 
 
-def _rows_axis(rows: Sequence[str]) -> Spec:
-    return name("row", sort=list(rows), axis=axis(None, labelLimit=_NAME_PX, labelFlush=False, ticks=False, domain=False))
+def _rows_axis(rows: Sequence[str], outer: float | None = None) -> Spec:
+    """Return the axis of the rows; outer : room above and below them, in rows, for what is written there."""
+    scale = {} if outer is None else {"scale": {"paddingOuter": outer}}
+    return name("row", sort=list(rows), axis=axis(None, labelLimit=_NAME_PX, labelFlush=False, ticks=False, domain=False), **scale)
 
 
 def _legend(series: Sequence[str]) -> Spec | None:

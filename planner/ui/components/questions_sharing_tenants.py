@@ -66,7 +66,8 @@ def _charts(tenants: Tenants, found: SimulatedTenants) -> None:
             run = found.run(name)
             drawn = words.service_curves(run)
             show(curves(words.service_title(run), axes, drawn, words.service_rules(tenants, found)), f"chart-q-tenants-{name}")
-    show(dots(words.wait_title(tenants, found), "Longest wait (s)", words.wait_dots(found)), "chart-q-tenants-waits")
+    if tenants.behaviour == "first floods":
+        show(dots(words.wait_title(found), "Longest wait (s)", words.wait_dots(found)), "chart-q-tenants-waits")
 
 
 TENANTS = View("tenants", "Fair to tenants?", _inputs, _draw)

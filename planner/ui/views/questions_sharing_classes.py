@@ -12,7 +12,7 @@ from planner.analysis.steps import Decoders
 from planner.ui.charts.curves import Curve, Mark, Place, Rule
 from planner.ui.colours import ACCENT, GREY, HUES
 from planner.ui.views.questions import Beside
-from planner.ui.words import DASH, figure, percent, seconds
+from planner.ui.words import figure, percent, seconds
 from planner.units import MS
 
 TEXTBOOK = Decoders(32.0, 2048.0)
@@ -104,7 +104,7 @@ def cap_title(sharing: Sharing, counted: CountedShare, found: SimulatedSharing |
 def trade_curves(found: SimulatedSharing) -> Sequence[Curve]:
     """Return what each cap gives to both classes, as one line."""
     points = sorted((run.tpot_p99_s / MS, run.batch_tokens_per_s) for run in found.capped)
-    return (Curve("priority and a cap, from small to large", points, ACCENT, name_at=0.8, name_place="below right"),)
+    return (Curve("priority and a cap, from small to large", points, ACCENT, name_at=0.9, name_place="below right"),)
 
 
 def trade_marks(found: SimulatedSharing) -> Sequence[Mark]:
@@ -117,6 +117,8 @@ def trade_marks(found: SimulatedSharing) -> Sequence[Mark]:
         name = f"cap of {figure(run.cap_tokens)} tokens" if run.cap_tokens else run.name.lower()
         left = run is found.pools or run.tpot_p99_s > _LEFT_FROM * last_s
         place: Place = "below right" if run is found.best else "above left" if left else "above right"
+        if run is found.priority and left:
+            place = "below left"
         text = f"{name}, p99 TTFT {seconds(run.ttft_p99_s)}"
         marks.append(Mark(run.tpot_p99_s / MS, run.batch_tokens_per_s, text, colour, place))
     return marks
@@ -168,7 +170,6 @@ def class_rows(pure: BatchShare, counted: CountedShare, found: SimulatedSharing 
                 + (f"; at the formula's cap the simulated mean is {seconds(near.tpot_mean_s)}" if near is not None else "")
             ),
         ),
-        Beside("TPOT, interactive alone", seconds(counted.alone_tpot_s) if counted.alone_tpot_s else DASH, None),
         Beside(
             "Batch tokens/s at that cap",
             figure(counted.batch_tokens_per_s),

@@ -113,8 +113,8 @@ def error_curves(found: SimulatedRush) -> Sequence[Curve]:
             "smallest predicted job",
             [(point.sigma, point.ttft_mean_s) for point in found.by_error],
             ACCENT,
-            name_at=1.0,
-            name_place="below left",
+            name_at=0.75,
+            name_place="below right",
         ),
     )
 
@@ -124,7 +124,7 @@ def error_rules(found: SimulatedRush) -> Sequence[Rule]:
     first, prompt = found.order(FIRST_COME), found.order(SHORTEST_PROMPT)
     return (
         Rule("y", first.ttft_mean_s, f"first come {seconds(first.ttft_mean_s)}"),
-        Rule("y", prompt.ttft_mean_s, f"shortest prompt {seconds(prompt.ttft_mean_s)}: the part that is known"),
+        Rule("y", prompt.ttft_mean_s, f"shortest prompt {seconds(prompt.ttft_mean_s)}"),
     )
 
 
@@ -151,8 +151,8 @@ def ageing_curves(found: SimulatedRush) -> Sequence[Curve]:
     """Return mean and worst TTFT against the bound on the wait; the bound at which nobody ages is left out."""
     points = found.by_ageing
     return (
-        Curve("worst TTFT", [(point.ageing_s, point.ttft_worst_s) for point in points], HUES[1], name_at=0.5),
-        Curve("mean TTFT", [(point.ageing_s, point.ttft_mean_s) for point in points], ACCENT, name_at=0.5),
+        Curve("worst TTFT", [(point.ageing_s, point.ttft_worst_s) for point in points], HUES[1], name_at=1.0),
+        Curve("mean TTFT", [(point.ageing_s, point.ttft_mean_s) for point in points], ACCENT, name_at=1.0),
     )
 
 
