@@ -30,6 +30,7 @@ _ASSUMED_WIDTH_PX = 640.0
 _LOG_ROOM = 1.3
 _ROOM = 1.08
 _RULE_AT_EDGE = 0.75
+_BESIDE_MARK_PX = 11.0  # nearer points of the line lie behind the mark itself
 _NEAR, _FAR = 2.5, 100.0
 _PRIORITY: tuple[Kind, ...] = ("best", "own", "published", "formula", "other")
 _LOOKS: dict[Kind, Spec] = {
@@ -135,7 +136,9 @@ def _named(shown: MarkedCurve, spans: tuple[_Span, _Span]) -> list[tuple[Marked,
         return spans[0].share(x) * _ASSUMED_WIDTH_PX, HEIGHT * (1.0 - spans[1].share(y))
 
     order = sorted((each for each in shown.marked if each.label), key=lambda each: _PRIORITY.index(each.kind))
-    taken = [pixels(each.x, each.y) for each in shown.marked] + [pixels(x, y) for x, y in shown.line]
+    marks = [pixels(each.x, each.y) for each in shown.marked]
+    line = [pixels(x, y) for x, y in shown.line]
+    taken = marks + [point for point in line if all(math.dist(point, mark) > _BESIDE_MARK_PX for mark in marks)]
     spots = [Spot(*pixels(each.x, each.y), each.label) for each in order]
     found = placed(spots, taken, _ASSUMED_WIDTH_PX, HEIGHT, (*PLACES, *DIAGONAL_PLACES))
     return [(each, place) for each, place in zip(order, found, strict=True) if place is not None]

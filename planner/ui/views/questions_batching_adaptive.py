@@ -31,7 +31,7 @@ def share_curves(found: AdaptiveDay) -> list[Curve]:
     days = [(float(run.budget or 0), share * _PERCENT) for run in found.fixed for share in run.good_share]
     return [
         Curve("", sorted(days), GREY, dots=True),
-        Curve("fixed budgets", means, ACCENT, name_at=0.6, name_place="below left"),
+        Curve("fixed budgets", means, ACCENT, name_at=0.8, name_place="below left"),
     ]
 
 
