@@ -15,6 +15,12 @@ from planner.simulator.clients import Seen
 
 Floats = npt.NDArray[np.float64]
 _TABLE = 24
+QUEUE_SHARE = 0.5
+"""Share of the TTFT target that a full queue may take [1].
+
+In overload the queue stands at its bound, so that everyone waits it out, and places come free in bunches. A half is assumed;
+simulation finds it near the best.
+"""
 
 
 class Aims(NamedTuple):
@@ -87,12 +93,12 @@ class DoorBounds(NamedTuple):
 
 
 def door_bounds(case: Case, aims: Aims) -> DoorBounds:
-    """Return the bounds: the steady batch runs, and as many wait as leave within the TTFT target (Little's law on the queue).
+    """Return the bounds: the steady batch runs, and as many wait as leave within half the TTFT target (Little's law on the queue).
 
     Where max_num_seqs lets more run than the batch holds, whoever is let in runs at once: nobody may wait.
     """
     batch = steady_batch(case, aims.planned_tpot_s)
-    passing = max(1, round(batch.rate_rps * engine_ttft_s(case, aims)))
+    passing = max(1, round(QUEUE_SHARE * batch.rate_rps * engine_ttft_s(case, aims)))
     waiting = passing if batch.sequences >= slots_of(case) else 0
     tokens = max(1, round(passing * case.lengths.prompt_mean))
     return DoorBounds(batch, waiting, max(batch.sequences + waiting, 1), tokens)

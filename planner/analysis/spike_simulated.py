@@ -30,7 +30,9 @@ _LEAD_SHARE = 0.5
 _LEAST_TAIL_S = 60.0
 _TAIL_DRAINS = 1.6
 _MOST_TAILS = 4.0
-_BINS = 72
+_MOST_BINS = 72
+_LEAST_BINS = 24
+_PER_BIN = 20
 _WINDOW = 25
 _RECOVERED = 0.9
 
@@ -89,7 +91,15 @@ def spike_requests(case: Case, setting: SpikeSetting) -> Requests:
         bound = f"must make from 1 to {MOST_REQUESTS:,} requests"
         raise InputError("spike", count, bound, "Take a shorter or smaller one" if count else "Take a longer one")
     drawn = case.requests(count, 1.0)
-    return replace(drawn, arrival_s=np.interp(drawn.arrival_s, expected, knots_s, right=setting.ends_s))
+    kept = int((drawn.arrival_s <= expected[-1]).sum())
+    return replace(
+        drawn,
+        arrival_s=np.interp(drawn.arrival_s[:kept], expected, knots_s),
+        prompt_tokens=drawn.prompt_tokens[:kept],
+        output_tokens=drawn.output_tokens[:kept],
+        class_index=drawn.class_index[:kept],
+        cached_prompt_tokens=None if drawn.cached_prompt_tokens is None else drawn.cached_prompt_tokens[:kept],
+    )
 
 
 def rules_of(case: Case, setting: SpikeSetting, rule: RuleName) -> Rules:
@@ -193,7 +203,7 @@ def _measured(case: Case, setting: SpikeSetting, requests: Requests, wanted: Ask
     in_spike = (sent_s >= setting.lead_s) & (sent_s < setting.spike_end_s)
     cost_s = _gpu_s(case, tries)
     dead_s = np.where(tries.given_up, cost_s, 0.0)
-    edges_s = np.linspace(0.0, setting.ends_s, _BINS + 1)
+    edges_s = np.linspace(0.0, setting.ends_s, int(np.clip(len(requests) // _PER_BIN, _LEAST_BINS, _MOST_BINS)) + 1)
     width_s = float(edges_s[1])
 
     def over_time(at_s: Floats, weight: Floats) -> Floats:
