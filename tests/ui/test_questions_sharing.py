@@ -8,7 +8,7 @@ import altair as alt
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from planner.ui.charts.sharing import Dot, Part, dots, parts
+from planner.ui.charts.sharing import Dot, Part, Spot, dots, parts, trade
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/sharing.py"
@@ -160,3 +160,12 @@ def test_a_part_too_narrow_for_its_figure_is_not_labelled() -> None:
     alt.LayerChart.from_dict(chart.spec, validate=True)
     labels = next(layer["data"]["values"] for layer in chart.spec["layer"] if layer["mark"]["type"] == "text")
     assert [row["said"] for row in labels] == ["97 %"]
+
+
+def test_ways_to_share_are_named_once_each_in_a_legend() -> None:
+    spots = [Spot("one queue", 20.0, 100.0, "20 ms", "100"), Spot("priority", 20.0, 100.0, "20 ms", "100")]
+    chart = trade(
+        "A finding", ("TPOT (ms)", "Batch (tokens/s)"), spots, [Spot("caps", 10.0, 50.0, "10 ms", "50")], (15.0, "target 15 ms")
+    )
+    alt.LayerChart.from_dict(chart.spec, validate=True)
+    assert chart.spec["layer"][-1]["encoding"]["color"]["scale"]["domain"] == ["caps", "one queue", "priority"]

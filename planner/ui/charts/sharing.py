@@ -20,6 +20,7 @@ from planner.ui.colours import HUES
 
 _ROW_PX = 34
 _AXIS_PX = 74
+_TRADE_PX = 390
 _NAME_PX = 250
 _DOT_SIZES = (210, 120, 60, 40)
 _SHAPES = ("circle", "diamond", "square", "triangle-up")
@@ -49,6 +50,38 @@ class Part(NamedTuple):
     from_share: float
     to_share: float
     said: str
+
+
+class Spot(NamedTuple):
+    """One way to share between two quantities.
+
+    name : of the way, shown in the legend; x, y : where it lies; x_said, y_said : the same as text
+    """
+
+    name: str
+    x: float
+    y: float
+    x_said: str
+    y_said: str
+
+
+def trade(title: str, quantities: tuple[str, str], spots: Sequence[Spot], line: Sequence[Spot], rule: tuple[float, str]) -> Figure:
+    """Return ways to share between two quantities, named in a legend so that no name hides another.
+
+    quantities : of both axes, with units; line : one way at settings of its own, from one end to the other; rule : a target on x
+    """
+    series = list(dict.fromkeys(spot.name for spot in (*line, *spots)))
+    x = number("x", scale={"zero": True, "nice": True}, axis=axis(quantities[0]))
+    y = number("y", scale={"zero": True, "nice": True}, axis=axis(quantities[1]))
+    legend = {**(_legend(series) or {}), "columns": 2, "labelLimit": 380, "symbolType": "circle"}
+    colour = name("name", scale={"domain": series, "range": list(HUES[: len(series)])}, legend=legend)
+    tip: Spec = {"tooltip": tooltip({"name": "Sharing", "x_said": quantities[0], "y_said": quantities[1]})}
+    through = {"type": "line", "strokeWidth": 2, "point": {"size": 40, "filled": True, "opacity": 1}}
+    point = {"type": "point", "filled": True, "size": _DOT_SIZES[0], "opacity": 1}
+    layers: list[Spec] = target_rule(*rule, axis_name="x")
+    layers.append(layer([spot._asdict() for spot in line], through, x=x, y=y, color=colour, **tip))
+    layers.append(layer([spot._asdict() for spot in spots], point, x=x, y=y, color=colour, **tip))
+    return figure(layers, _TRADE_PX, title)
 
 
 def dots(title: str, quantity: str, drawn: Sequence[Dot], rule: tuple[float, str] | None = None) -> Figure:

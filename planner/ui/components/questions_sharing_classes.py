@@ -8,6 +8,7 @@ from planner.analysis.class_sharing_simulated import Sharing, SimulatedSharing, 
 from planner.analysis.steps import Decoders
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
+from planner.ui.charts.sharing import trade
 from planner.ui.components.common import show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
@@ -49,10 +50,9 @@ def _draw(case: Case, asked: Asked) -> None:
     title = words.cap_title(sharing, counted, found)
     show(curves(title, axes, drawn, words.cap_rules(sharing, found), words.cap_marks(found)), "chart-q-classes-cap")
     if found is not None:
-        axes = (Axis("Interactive p99 TPOT (ms)", log=False), Axis("Batch output (tokens/s per engine)", log=False))
-        title = words.trade_title(sharing, found)
-        drawn = words.trade_curves(found)
-        show(curves(title, axes, drawn, words.trade_rules(sharing), words.trade_marks(found)), "chart-q-classes-trade")
+        quantities = ("Interactive p99 TPOT (ms)", "Batch output (tokens/s per engine)")
+        spots, line = words.trade_spots(found), words.trade_line(found)
+        show(trade(words.trade_title(sharing, found), quantities, spots, line, words.trade_rule(sharing)), "chart-q-classes-trade")
     beside(words.class_rows(pure, counted, found), "Caps by formula and simulated")
     why((pure.explanation.formula, counted.explanation.formula), words.class_notes(case, sharing, found))
     setting(words.class_setting(found), words.class_code(words.batch_slots(sharing, counted, found)), "python")

@@ -9,7 +9,8 @@ from planner.analysis.class_sharing_simulated import ClassRun, Sharing, Simulate
 from planner.analysis.explanation import Explanation
 from planner.analysis.littles_law import Stream
 from planner.analysis.steps import Decoders
-from planner.ui.charts.curves import Curve, Mark, Place, Rule
+from planner.ui.charts.curves import Curve, Mark, Rule
+from planner.ui.charts.sharing import Spot
 from planner.ui.colours import ACCENT, GREY, HUES
 from planner.ui.views.questions import Beside
 from planner.ui.words import figure, percent, seconds
@@ -19,7 +20,6 @@ TEXTBOOK = Decoders(32.0, 2048.0)
 TEXTBOOK_OUTPUT, TEXTBOOK_TPOT_S = 500.0, 15 * MS
 OPEN_TPOT_S = 50 * MS
 _POINTS = 24
-_LEFT_FROM = 0.55
 
 
 class Start(NamedTuple):
@@ -101,32 +101,27 @@ def cap_title(sharing: Sharing, counted: CountedShare, found: SimulatedSharing |
     return f"p99 TPOT stays within {target} up to {figure(found.best.cap_tokens)} tokens of batch KV; the mean up to more"
 
 
-def trade_curves(found: SimulatedSharing) -> Sequence[Curve]:
-    """Return what each cap gives to both classes, as one line."""
-    points = sorted((run.tpot_p99_s / MS, run.batch_tokens_per_s) for run in found.capped)
-    return (Curve("priority and a cap, from small to large", points, ACCENT, name_at=0.9, name_place="below right"),)
+def trade_line(found: SimulatedSharing) -> Sequence[Spot]:
+    """Return what each cap gives to both classes, from the smallest to the largest."""
+    return [_spot("priority and a cap, smaller to larger", run) for run in sorted(found.capped, key=lambda run: run.tpot_p99_s)]
 
 
-def trade_marks(found: SimulatedSharing) -> Sequence[Mark]:
-    """Return the other ways to share, and the cap that holds, each with the wait that it leaves."""
-    runs = [(found.one_queue, HUES[1]), (found.priority, HUES[4]), (found.pools, HUES[3]), (found.best, HUES[2])]
-    shown = [(run, colour) for run, colour in runs if run is not None]
-    last_s = max(run.tpot_p99_s for run, _ in shown)
-    marks: list[Mark] = []
-    for run, colour in shown:
-        name = f"cap of {figure(run.cap_tokens)} tokens" if run.cap_tokens else run.name.lower()
-        left = run is found.pools or run.tpot_p99_s > _LEFT_FROM * last_s
-        place: Place = "below right" if run is found.best else "above left" if left else "above right"
-        if run is found.priority and left:
-            place = "below left"
-        text = f"{name}, p99 TTFT {seconds(run.ttft_p99_s)}"
-        marks.append(Mark(run.tpot_p99_s / MS, run.batch_tokens_per_s, text, colour, place))
-    return marks
+def trade_spots(found: SimulatedSharing) -> Sequence[Spot]:
+    """Return the ways to share, each with the wait that it leaves."""
+    best = None if found.best is None else (f"cap of {figure(found.best.cap_tokens)} tokens", found.best)
+    ways = [(run.name.lower(), run) for run in (found.one_queue, found.priority, found.pools) if run is not None]
+    return [_spot(f"{name}: p99 TTFT {seconds(run.ttft_p99_s)}", run) for name, run in (*([best] if best else []), *ways)]
 
 
-def trade_rules(sharing: Sharing) -> Sequence[Rule]:
+def _spot(name: str, run: ClassRun) -> Spot:
+    cap = "" if run.cap_tokens is None else f" at {figure(run.cap_tokens)} tokens"
+    said = f"{seconds(run.tpot_p99_s)}{cap}"
+    return Spot(name, run.tpot_p99_s / MS, run.batch_tokens_per_s, said, figure(run.batch_tokens_per_s))
+
+
+def trade_rule(sharing: Sharing) -> tuple[float, str]:
     """Return the target as a rule."""
-    return (Rule("x", sharing.tpot_s / MS, f"target {seconds(sharing.tpot_s)}"),)
+    return sharing.tpot_s / MS, f"target {seconds(sharing.tpot_s)}"
 
 
 def trade_title(sharing: Sharing, found: SimulatedSharing) -> str:
