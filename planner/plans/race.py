@@ -14,7 +14,6 @@ from planner.fleet import replicas_for
 from planner.plans.candidates import Layout
 from planner.plans.capacity import Replica
 from planner.plans.knobs import (
-    SAME_CAPACITY,
     BestKnobs,
     Seen,
     Trial,
@@ -41,6 +40,7 @@ _USELESS_SHARE = 1 / 32
 _FIRST_WAVE = 2
 _WAVE = 8
 _MOST_RIVALS = 2
+_CLEARLY_MORE = 1.03
 _LEFT_AFTER_TURN = 0.8
 
 
@@ -237,14 +237,15 @@ def _open_at(race: Race, entrant: Entrant, limit: Dearness) -> float | None:
 def measured(question: Question, entrant: Entrant, sketch: Candidate) -> Measured:
     """Return the candidate with the best settings of the grid, and its figures from the largest sample.
 
-    Settings that only seem as good as the top ones, by the luck of the smaller sample, give way to these.
+    Settings that only seem as good as others, by the luck of the smaller sample, give way to those that carry 3 % more on the
+    largest, which is more than the search's precision.
     """
     layout, engine, large = entrant.layout, entrant.engine, final(question)
     best = best_knobs(question, engine, sketch.knobs, sketch.capacity_rps or 0.0) if sketch.knobs is not None else None
     if best is None:
         return Measured(answer(large, layout, engine, default_knobs(question.scenario, engine.deployment)), None)
     candidate = answer(large, layout, engine, best.knobs, Hint(best.near[best.knobs].rate_rps))
-    beyond_rps = (candidate.capacity_rps or best.rate_rps * _USELESS_SHARE) * (1.0 + SAME_CAPACITY)
+    beyond_rps = (candidate.capacity_rps or best.rate_rps * _USELESS_SHARE) * _CLEARLY_MORE
     rivals = _rivals(best, engine)
     probes = in_parallel(lambda knobs: probe_with(large, engine, knobs, beyond_rps), rivals)
     better = {knobs: found.miss for knobs, found in zip(rivals, probes, strict=True) if found is not None and found.held}
@@ -255,10 +256,14 @@ def measured(question: Question, entrant: Entrant, sketch: Candidate) -> Measure
 
 
 def _rivals(best: BestKnobs, engine: Engine) -> list[Knobs]:
-    """Return other settings that did as well on the smaller sample: the top ones, then the best of other token budgets."""
+    """Return other settings that did as well on the smaller sample: one of each other token budget, that of the top ones first; and
+    the top ones themselves where they share the budget.
+    """
     by_budget: dict[int, dict[Knobs, Seen]] = {}
     for knobs, seen in best.near.items():
         by_budget.setdefault(knobs.max_num_batched_tokens, {})[knobs] = seen
-    others = [recommended(near, engine.own) for budget, near in by_budget.items() if budget != best.knobs.max_num_batched_tokens]
-    others.sort(key=lambda knobs: (best.near[knobs].miss, knobs.max_num_batched_tokens))
-    return [knobs for knobs in dict.fromkeys((best.top, *others)) if knobs != best.knobs][:_MOST_RIVALS]
+    own, top = best.knobs.max_num_batched_tokens, best.top.max_num_batched_tokens
+    others = [recommended(near, engine.own) for budget, near in by_budget.items() if budget != own]
+    others.sort(key=lambda knobs: (knobs.max_num_batched_tokens != top, best.near[knobs].miss, knobs.max_num_batched_tokens))
+    first = [best.top] if top == own and best.top != best.knobs else []
+    return [*first, *others][:_MOST_RIVALS]
