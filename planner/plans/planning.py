@@ -16,7 +16,7 @@ from planner.plans.load import planned_load
 from planner.plans.nearest import nearest_feasible
 from planner.plans.progress import Tell, silent, within
 from planner.plans.race import Race, entered, measured, run, unmeasured
-from planner.plans.ranking import rank, records_of
+from planner.plans.ranking import check_named_record, rank, records_of
 from planner.plans.results import Candidate, Details, KnobCell, Plan, PlannedLoad
 from planner.plans.starting import Question, with_knobs
 from planner.pricing import TokenVolume
@@ -63,6 +63,7 @@ def first_answer(scenario: Scenario, tell: Tell = silent) -> Answer:
     workload, question = _prepared(scenario)
     ways = layouts(scenario, question.model, question.quantization)
     records = records_of(question, ways)
+    check_named_record(question, records)
     race = entered(question, ways, records)
     place = run(race, tell)
     chosen = race.measured[place].candidate if place is not None else None

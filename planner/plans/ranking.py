@@ -1,6 +1,6 @@
 """The order of candidates, and what a layout would have to carry to stand before another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from planner.calibration.records import CalibrationRecord
@@ -65,14 +65,17 @@ def needed_rps(question: Question, layout: Layout, limit: Dearness) -> float | N
 
 
 def records_of(question: Question, ways: Sequence[Layout]) -> dict[str, CalibrationRecord]:
-    """Return the calibration of each GPU in play, by id; InputError when the scenario names one that none of them can use."""
-    found = {gpu_id: record_of(question, layout) for gpu_id, layout in {layout.gpu.id: layout for layout in ways}.items()}
+    """Return the calibration of each GPU in play, by id."""
+    return {gpu_id: record_of(question, layout) for gpu_id, layout in {layout.gpu.id: layout for layout in ways}.items()}
+
+
+def check_named_record(question: Question, records: Mapping[str, CalibrationRecord]) -> None:
+    """Raise InputError when the scenario names a calibration that none of its GPUs can use."""
     named = question.scenario.engine.calibration_id
-    if named is not None and all(record.id != named for record in found.values()):
+    if named is not None and all(record.id != named for record in records.values()):
         raise InputError(
             "engine.calibration_id",
             named,
             "was measured on none of the GPUs in play",
             "Name its GPU in hardware.gpu_ids, or leave it out",
         )
-    return found

@@ -122,6 +122,15 @@ def test_a_calibration_of_another_gpu_is_refused() -> None:
     assert chosen.record.id == "h100-80g-sxm/vllm-0.24.0"
 
 
+def test_a_calibration_of_one_of_two_gpus_plans_both() -> None:
+    both = {"gpu_ids": ["h100-80g-sxm", "l40s"], "tensor_parallel": [1]}
+    answer = of(hardware=both, engine={"calibration_id": "l40s/vllm-0.24.0"})
+    records = {candidate.gpu_id: candidate.record.id for candidate in answer.candidates if candidate.record is not None}
+    assert records["l40s"] == "l40s/vllm-0.24.0"
+    assert records["h100-80g-sxm"] != "l40s/vllm-0.24.0"
+    assert answer.chosen is not None
+
+
 def test_a_context_beyond_the_model_is_refused() -> None:
     with pytest.raises(InputError, match="max_model_len"):
         of(hardware=H100, engine={"max_model_len": 200_000})
