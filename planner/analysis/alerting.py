@@ -19,6 +19,7 @@ HOUR_MINUTES = 60
 LATENCY_WINDOW_MINUTES = 5
 QUEUE_WINDOW_MINUTES = 2
 _MOST_REQUESTS = 60_000
+_FEWEST_MINUTES = 2 * LATENCY_WINDOW_MINUTES
 _PERCENTILE = 99.0
 _STEPS = (0.0, 0.06, 0.12, 0.18, 0.25, 0.32, 0.4, 0.5, 0.65, 0.8, 1.0)
 
@@ -36,9 +37,9 @@ def queue_threshold(capacity_rps: float, ttft_p99_s: float) -> int:
 
 
 class Firing(NamedTuple):
-    """Share of an hour in which each rule's expression is true on one replica [1]; None for a rule without a target.
+    """Share of a run in which each rule's expression is true on one replica [1]; None for a rule without a target.
 
-    rate_rps : arrivals [request/s]; minutes : simulated after the first window
+    rate_rps : arrivals [request/s]; minutes : of the run
     """
 
     rate_rps: float
@@ -65,16 +66,15 @@ class _Window:
 
 
 def firing(case: Case, rate_rps: float, queue_limit: int | None) -> Firing:
-    """Return how often the rules would be true in an hour of Poisson-like load on one replica.
+    """Return how often the rules would be true in an hour of the workload's own arrivals on one replica.
 
     rate_rps : arrivals [request/s], above 0; queue_limit : waiting requests that the queue rule allows, None for no rule
 
-    At high rates fewer minutes are simulated: at most 60,000 requests.
+    At high rates fewer minutes are simulated: 60,000 requests or ten minutes, whichever is more.
     """
     require_positive("rate_rps", rate_rps, "requests a second")
-    count = int(min(rate_rps * HOUR_MINUTES * MINUTE_S, _MOST_REQUESTS))
-    minutes = int(count / rate_rps / MINUTE_S)
-    requests = case.requests(max(count, 1), rate_rps)
+    minutes = min(max(int(_MOST_REQUESTS / rate_rps / MINUTE_S), _FEWEST_MINUTES), HOUR_MINUTES)
+    requests = case.requests(max(int(rate_rps * minutes * MINUTE_S), 1), rate_rps)
     result = case.serve(requests)
     latency = _Window(minutes, LATENCY_WINDOW_MINUTES)
     return Firing(

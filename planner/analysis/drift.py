@@ -46,8 +46,11 @@ class Shift(NamedTuple):
 
     @property
     def verdict(self) -> Literal["same", "small", "drifted"]:
-        """Same: the test finds nothing. Small: it does, within 5 %. Drifted: it does, and by more."""
-        if self.p_value is not None and self.p_value >= SIGNIFICANT:
+        """Same: equal, or the test finds nothing. Small: it does, within 5 %. Drifted: it does, and by more.
+
+        A figure without a test goes by its change alone.
+        """
+        if self.planned == self.seen or (self.p_value is not None and self.p_value >= SIGNIFICANT):
             return "same"
         change = self.change
         return "small" if change is not None and abs(change) < NOTABLE_SHARE else "drifted"
@@ -70,7 +73,12 @@ class TrafficSample:
 
 
 def sample_of(workload: Workload, seed: int, count: int = SAMPLE) -> TrafficSample:
-    """Return a sample of a workload: its lengths, its gaps between arrivals, and its reuse where it is known."""
+    """Return a sample of a workload: its lengths, its gaps between arrivals, and its reuse where it is known.
+
+    count : requests, fewer where fewer were recorded: rows drawn again and again would prove differences that are chance
+    """
+    if isinstance(workload.lengths, RowsLengths):
+        count = min(count, len(workload.lengths.rows()[0]))
     drawn = workload.sample_requests(count, 1.0, seed)
     gaps = np.diff(drawn.arrival_s)
     mean = float(gaps.mean()) if len(gaps) else 0.0

@@ -16,7 +16,8 @@ from planner.errors import InputError
 from planner.plans import plan
 from planner.plans.results import Plan
 from planner.scenario import scenario_from_dict
-from planner.workloads import load_workload
+from planner.step_model import scaled
+from planner.workloads import RowFilter, RowsLengths, load_workload
 
 ONE_GPU = {"hardware": {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}}
 
@@ -57,6 +58,24 @@ def test_a_notable_change_needs_both_the_test_and_the_effect() -> None:
     assert shift.p_value is not None
     assert shift.p_value < 0.01
     assert shift.verdict == "small"
+
+
+def test_a_figure_that_is_0_then_and_now_has_not_drifted() -> None:
+    then = dataclasses.replace(equal(10, 10), reuse=0.0)
+    reuse = shifts(then, then)[-1]
+    assert (reuse.planned, reuse.change, reuse.verdict) == (0.0, None, "same")
+    assert shifts(then, dataclasses.replace(then, reuse=0.3))[-1].verdict == "drifted"
+
+
+def test_a_sample_holds_no_more_requests_than_were_recorded() -> None:
+    recorded = load_workload("azure-code-2023")
+    few = recorded.model_copy(update={"lengths": RowsLengths(trace="azure-code-2023", keep=RowFilter(min_output_tokens=200))})
+    rows = len(few.lengths.rows()[0])
+    assert 50 < rows < 500
+    samples = [sample_of(few, seed, 20_000) for seed in range(8)]
+    assert {len(sample.prompt_tokens) for sample in samples} == {rows}
+    verdicts = [shift.verdict for other in samples[1:] for shift in shifts(samples[0], other)]
+    assert verdicts.count("drifted") <= 1
 
 
 def test_few_rows_are_refused() -> None:
@@ -122,6 +141,15 @@ def test_alerts_grow_with_the_load(case: Case) -> None:
     assert runs[0].rate_rps == pytest.approx(case.rate_rps)
     assert runs[-1].rate_rps == pytest.approx(3.0 * case.rate_rps)
     assert (runs[-1].ttft or 0.0) >= (runs[0].ttft or 0.0)
+
+
+def test_a_fast_replica_is_watched_for_more_than_one_window(case: Case) -> None:
+    quick = dataclasses.replace(case, coefficients=scaled(case.coefficients, 0.05))
+    slow = dataclasses.replace(case, tpot_p99_s=1e-6)
+    busy = dataclasses.replace(quick, tpot_p99_s=1e-6)
+    assert firing(busy, 250.0, None).minutes == 10
+    assert firing(busy, 250.0, None).tpot == 1.0
+    assert firing(slow, case.rate_rps, None).minutes == 60
 
 
 def test_rules_without_targets_are_left_out(case: Case) -> None:

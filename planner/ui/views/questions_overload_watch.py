@@ -174,9 +174,9 @@ def length_title(side: str, shift: Shift) -> str:
 def drift_notes(count: int, seed: int) -> list[str]:
     """Return what the comparison rests on."""
     test = (
-        f"{count:,} requests of each traffic, seed {seed}; D is the largest difference of the two distributions, and the chance is "
-        "that of such a D between samples of the same traffic (Kolmogorov and Smirnov). With so many requests small differences "
-        "are found too, so that the replicas decide."
+        f"Up to {count:,} requests of each traffic, no more than were recorded, seed {seed}; D is the largest difference of the two "
+        "distributions, and the chance is that of such a D between samples of the same traffic (Kolmogorov and Smirnov). With so "
+        "many requests small differences are found too, so that the replicas decide."
     )
     return [test, "Rows are drawn as the workload says, so that arrivals are compared only as far as it describes them."]
 
