@@ -14,7 +14,7 @@ from planner.accuracy.shipped import Coverage, GpuSteps, ShippedSteps, StepGroup
 from planner.calibration.fit import AllReduceRows, StepGroup, all_reduce_rows_from_csv, fit_record, groups_from_csv, predicted_s
 from planner.calibration.fit.__main__ import start_record
 from planner.calibration.fit.groups import bound_s
-from planner.calibration.fit.solve import FitOptions, relative_errors
+from planner.calibration.fit.solve import FitOptions, is_plain, relative_errors
 from planner.calibration.records import CalibrationRecord, record_for
 from planner.calibration.spread import Z80
 from planner.hardware import load_gpu
@@ -108,7 +108,7 @@ def _held_out_groups(source: StepSource, groups: Sequence[StepGroup], all_reduce
         if seen:
             record = fit_record(start, seen, all_reduces, FitOptions(hold_out=False, fixed=fixed)).record
             errors = relative_errors(group, record)
-            kind = (_is_plain(group), source.uses(group.label))
+            kind = (is_plain(group), source.uses(group.label))
             found.append(HeldOut(source.gpu, group.label, errors, parameter_sd(group, record), kind))
     return found
 
@@ -122,10 +122,6 @@ def parameter_sd(group: StepGroup, record: CalibrationRecord) -> Floats:
     moved = [record.with_values({name: known[name].value * math.exp(_NUDGE)}) for name in covariance.names]
     slopes = np.stack([(np.log(predicted_s(group, other)) - base) / _NUDGE for other in moved], axis=1)
     return np.asarray(np.sqrt(np.einsum("ri,ij,rj->r", slopes, np.array(covariance.matrix), slopes)))
-
-
-def _is_plain(group: StepGroup) -> bool:
-    return not group.deployment.model.is_moe and group.deployment.quantization.weight_bits >= 16
 
 
 def coverage_of(tested: Sequence[HeldOut], every: Sequence[HeldOut]) -> Coverage | None:

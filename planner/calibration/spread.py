@@ -19,6 +19,7 @@ from planner.paths import PROFILES_DIR
 SPREAD_FILE = PROFILES_DIR / "evidence" / "accuracy" / "spread.json"
 _BENCHMARK = "benchmark runs"
 Z80 = 1.2815515655446004
+"""Standard deviations from the median to each end of an 80 % interval."""
 Class = Literal["measured", "prior"]
 LogSd = Annotated[float, Field(ge=0, le=5, allow_inf_nan=False)]
 

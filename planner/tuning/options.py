@@ -4,9 +4,10 @@ import datetime as dt
 import math
 from dataclasses import dataclass, field
 
-from planner.calibration.fit.parameters import Z80, FreeParameter
+from planner.calibration.fit.parameters import FreeParameter
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import bounds_of
+from planner.calibration.spread import Z80
 
 LOOSEST_SD = 2.0
 _SMALLEST = 1e-9

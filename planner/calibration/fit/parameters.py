@@ -7,11 +7,9 @@ from typing import NamedTuple
 from planner.calibration.fit.groups import AllReduceRows, StepGroup
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import InformedBy, bounds_of
+from planner.calibration.spread import Z80
 from planner.provenance import Source
 from planner.step_coefficients import compute_dtype_on, sixteen_bit_of, weight_class
-
-Z80 = 1.2815515655446004
-"""Standard deviations from the median to each end of an 80 % interval."""
 
 INFORMED_BELOW = 0.7
 """A parameter counts as informed by the data when they leave less than this share of the prior's standard deviation."""

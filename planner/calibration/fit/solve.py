@@ -104,12 +104,13 @@ def fit_record(
 
 
 def _stages(groups: Sequence[StepGroup]) -> list[tuple[StepGroup, ...]]:
-    plain = tuple(group for group in groups if _is_plain(group))
-    rest = tuple(group for group in groups if not _is_plain(group))
+    plain = tuple(group for group in groups if is_plain(group))
+    rest = tuple(group for group in groups if not is_plain(group))
     return [stage for stage in (plain, rest) if stage] or [()]
 
 
-def _is_plain(group: StepGroup) -> bool:
+def is_plain(group: StepGroup) -> bool:
+    """Say whether a group is of a dense model in 16 bit, whose steps tell the constants that others build on."""
     deployment = group.deployment
     return not deployment.model.is_moe and deployment.quantization.weight_bits >= 16
 
