@@ -174,7 +174,7 @@ def length_title(side: str, shift: Shift) -> str:
 def drift_notes(count: int, seed: int) -> list[str]:
     """Return what the comparison rests on."""
     test = (
-        f"Up to {count:,} requests of each traffic, no more than were recorded, seed {seed}; D is the largest difference of the two "
+        f"Up to {count:,} requests of each traffic, no more than were recorded, seed {seed}; D is the largest difference of both "
         "distributions, and the chance is that of such a D between samples of the same traffic (Kolmogorov and Smirnov). With so "
         "many requests small differences are found too, so that the replicas decide."
     )
