@@ -45,17 +45,24 @@ class PlainResult:
     steps: list[Batch]
 
 
-def run_plain(sequences: Iterable[Sequence], limits: EngineLimits, step_time: StepTime, stop: Stop = "length") -> PlainResult:
+def run_plain(
+    sequences: Iterable[Sequence],
+    limits: EngineLimits,
+    step_time: StepTime,
+    stop: Stop = "length",
+    scheduler: PlainScheduler | None = None,
+) -> PlainResult:
     """Serve all sequences and return their times and the steps.
 
     sequences : in any order; ties of arrival go by index
     step_time : seconds that a step lasts [s], above 0
+    scheduler : one of the same limits in place of the plain one, such as one with drafts
 
     With asynchronous scheduling a step is decided when the one before it starts, on what is known then; without it, when the one
     before it has ended. Requests that arrive at the moment of a decision take part in it.
     """
     everyone = sorted(sequences, key=lambda sequence: (sequence.arrival_s, sequence.index))
-    scheduler = PlainScheduler(limits, stop)
+    scheduler = scheduler or PlainScheduler(limits, stop)
     arrivals = [sequence for sequence in everyone if _accept(sequence, limits)]
     steps: list[Batch] = []
     clock_s = 0.0
