@@ -250,21 +250,28 @@ class _Run:
         """Return what has happened by at_s; the step in flight may already have later times, which stay unseen."""
         inside = slice(self.first, self.inside)
         times = self.state.times[:, inside]
-        ended = (times[n.FINISH] <= at_s) | self.gone[inside]
+        ended = times[n.FINISH] <= at_s
         begun = times[n.FIRST_TOKEN] <= at_s
-        waiting = ~(ended | begun)
-        behind = waiting & (self.state.asked[n.RANK, inside] > 0)
-        prompts = self.state.asked[n.PROMPT, inside]
+        decoding = int(np.count_nonzero(begun)) - int(np.count_nonzero(ended))
+        if self.rules.deadline_s is not None:
+            ended |= self.gone[inside]
+        before = ~(begun | ended)
+        behind = 0
+        if self.state.g[n.PRIORITY]:
+            lower = before & (self.state.asked[n.RANK, inside] > 0)
+            behind = int(np.count_nonzero(lower))
+            before &= ~lower
+        unended = len(ended) - int(np.count_nonzero(ended))
         seen = Seen(
             now_s=at_s,
             request=int(self.intake.order[position]),
             prompt_tokens=int(self.intake.queue.prompt[position]),
-            unfinished=int(len(ended) - np.count_nonzero(ended | behind)),
-            decoding=int(np.count_nonzero(begun & ~ended)),
-            waiting_prompt_tokens=int(prompts[waiting & ~behind].sum(dtype=np.int64)),
+            unfinished=unended - behind,
+            decoding=decoding,
+            waiting_prompt_tokens=int(self.state.asked[n.PROMPT, inside][before].sum(dtype=np.int64)),
         )
         if len(ended) and ended[0]:
-            self.first += len(ended) if ended.all() else int(np.argmin(ended))
+            self.first += int(np.argmin(ended)) if unended else len(ended)
         return seen
 
     def _foresee(self, at_s: float, kind: _Kind, what: int, number: int) -> None:
@@ -286,9 +293,11 @@ class _Run:
         """Let the engine decide what it decides before until_s; False when it stopped early, as somebody was dropped."""
         state = self.state
         while True:
-            if self._drop(until_s, rng):
-                return False
-            pause_s = min(until_s, self._head_deadline_s())
+            pause_s = until_s
+            if self.rules.deadline_s is not None:
+                if self._drop(until_s, rng):
+                    return False
+                pause_s = min(until_s, self._head_deadline_s())
             if not state.f[n.CLOCK] < pause_s:
                 return True
             state.f[n.PAUSE_AT] = pause_s

@@ -62,7 +62,9 @@ def _draw(case: Case, asked: Asked) -> None:
     found = swap_or_recompute(context, case.kv_bytes_per_token, copies, case.coefficients, cached * context)
     say(Explanation(words.restore_answer(found, context, copies), "", ""))
     points = restore_curve(case, copies, cached, max(8.0 * context, 32_768.0))
-    show(curves(words.context_title(points), _CONTEXT_AXES, words.context_curves(points, copies)), "chart-q-restore-context")
+    marks = words.context_marks(found, context)
+    chart = curves(words.context_title(points), _CONTEXT_AXES, words.context_curves(points, copies), marks=marks)
+    show(chart, "chart-q-restore-context")
     title, drawn = words.copy_title(found, copies), words.copy_curves(copies)
     show(curves(title, _COPY_AXES, drawn, words.copy_rules(found), words.copy_marks(copies)), "chart-q-restore-copy")
     layouts = layout_points(case)
@@ -78,7 +80,8 @@ def _draw(case: Case, asked: Asked) -> None:
     tight = simulated("restore", case, asked, work)
     runs = None if tight is None else tight.runs
     if runs is not None:
-        show(curves(words.tight_title(runs, share), _TIGHT_AXES, words.tight_curves(runs)), "chart-q-restore-tight")
+        marks = words.tight_marks(runs, share)
+        show(curves(words.tight_title(runs, share), _TIGHT_AXES, words.tight_curves(runs), marks=marks), "chart-q-restore-tight")
     measured_s = None if tight is None else tight.recompute_s
     beside(words.restore_rows(case, found, measured_s, runs, share), "A preemption by formula and simulated")
     whole = swap_or_recompute(context, case.kv_bytes_per_token, Copies(copies.bytes_per_s), case.coefficients, cached * context)

@@ -25,7 +25,11 @@ REMAINDERS: dict[str, Remainder] = {
 }
 _TOLD: tuple[Remainder, ...] = ("queue", "second pool", "come back")
 _HUES: dict[Gate, str] = {"none": GREY, "cap": HUES[1], "predicted": HUES[0]}
-_AT: dict[Gate, tuple[float, Place]] = {"none": (0.6, "below left"), "cap": (0.5, "below right"), "predicted": (0.3, "above left")}
+_AT: dict[Gate, tuple[float, Place]] = {
+    "none": (0.75, "above right"),
+    "cap": (0.75, "below left"),
+    "predicted": (1.0, "above left"),
+}
 
 
 class Studied(NamedTuple):

@@ -47,6 +47,15 @@ def context_curves(points: Sequence[RestorePoint], copies: Copies) -> list[Curve
     ]
 
 
+def context_marks(found: SwapOrRecompute, context_tokens: float) -> list[Mark]:
+    """Return both costs of the context that was asked for."""
+    times_s = sorted((found.recompute_s, found.swap_s))
+    return [
+        Mark(context_tokens, times_s[0] / MS, seconds(times_s[0]), place="below right"),
+        Mark(context_tokens, times_s[1] / MS, seconds(times_s[1]), place="above left"),
+    ]
+
+
 def context_title(points: Sequence[RestorePoint]) -> str:
     """Return the finding over context lengths."""
     wins = [point.swap_s < point.recompute_s for point in points]
@@ -135,8 +144,16 @@ def tight_curves(runs: Sequence[TightRun]) -> list[Curve]:
     found = []
     for caching, words, hue in named:
         points = sorted((run.kv_tokens, 100.0 * run.lost_share) for run in runs if run.prefix_caching == caching)
-        found.append(Curve(words, points, hue, name_at=0.0 if caching else 0.3, name_place="above right"))
+        found.append(
+            Curve(words, points, hue, name_at=0.0 if caching else 0.15, name_place="below left" if caching else "above right")
+        )
     return found
+
+
+def tight_marks(runs: Sequence[TightRun], share: float) -> list[Mark]:
+    """Return the cache that was asked for."""
+    plain = _at(runs, share, caching=False)
+    return [Mark(plain.kv_tokens, 100.0 * plain.lost_share, f"{percent(share)} of the need", HUES[1])]
 
 
 def tight_title(runs: Sequence[TightRun], share: float) -> str:

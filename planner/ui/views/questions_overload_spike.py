@@ -31,6 +31,7 @@ RETRIES: dict[str, Retry] = {
 _ABOVE: Place = "above left"
 _BELOW: Place = "below right"
 _EARLY = 0.02
+_AT_ONCE_S = 1.0
 _NAMED: tuple[float, Place] = (0.42, "below right")
 _NAMED_ABOVE: tuple[float, Place] = (0.36, "above left")
 
@@ -171,7 +172,7 @@ def recovered(run: SpikeRun) -> str:
     """Return when good answers were back."""
     if run.recovery_s is None:
         return "not in the run"
-    return "at once" if run.recovery_s == 0.0 else seconds(run.recovery_s)
+    return "at once" if run.recovery_s < _AT_ONCE_S else seconds(run.recovery_s)
 
 
 def storm_title(runs: Sequence[SpikeRun], rule: RuleName, setting: SpikeSetting) -> str:
