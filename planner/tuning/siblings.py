@@ -4,10 +4,12 @@ Two splits, from the finer to the coarser: by layout a tested group is a GPU, en
 expert-parallel size; by model it is a GPU, engine and model. Siblings share the GPU and the engine, or the engine and the model.
 
 A sibling that shares more says more. The logarithm of each parameter moves from the shipped record by a sum of parts: one for the
-engine and model on any GPU (their kernels), one for the GPU under the engine, one for the three together and one for the dtype,
-each held to zero by a prior. A tested group gets the parts that it shares with its siblings.
+engine and model on any GPU (their kernels), one for the GPU under the engine, one for the three together, one for the dtype and one
+for the engine's release, each held to zero by a prior. A tested group gets the parts that it shares with its siblings.
 """
 
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +22,6 @@ from planner.accuracy.predict import Figures, predict
 from planner.accuracy.report import AccuracyReport, RowResult, report_of
 from planner.accuracy.setting import NotPredictedError, Setting, setting_of
 from planner.calibration.measurement_tables import read_measurements
-from planner.calibration.measurements import Measurement
 from planner.calibration.records import CalibrationRecord
 from planner.calibration.schema import bounds_of
 from planner.step_coefficients import coefficients_for
@@ -43,7 +44,7 @@ ERRORS = {"tpot": 0.05, "ttft": 0.15, "throughput": 0.05}
 GROUP_ROWS = 40.0
 """Rows of one group count as so many at most [1]: they share their group's misfit."""
 
-PART_SDS = {"engine model": 0.2, "gpu engine": 0.03, "all three": 0.1, "dtype": 0.1}
+PART_SDS = {"engine model": 0.2, "gpu engine": 0.03, "all three": 0.1, "dtype": 0.1, "release": 0.1}
 """Standard deviation of each part of a logarithm [1].
 
 What a shipped record misses belongs more to an engine's kernels for a model than to a GPU: chosen on predictions of left-out groups
@@ -51,14 +52,23 @@ of aiconfigurator's silicon table, where 0.03 to 0.05, 0.1 to 0.3 and 0.1 to 0.2
 """
 
 HOST_FACTOR = 3.0
-_ITERATIONS = 6
+_ITERATIONS = 5
+_FOLDS = 5
+_PASSES = 2
+_ROWS_OF_LAYOUT = 14
 _LEFT_OUT_PATHS = frozenset({"smoothness", "expert_spread"})
 
-Parts = tuple[tuple[str, tuple[object, ...]], ...]
+Group = tuple[object, ...]
+Parts = tuple[tuple[str, Group], ...]
+Coefficient = tuple[str, Group, str]
+"""Name of a part, what shares it, and the parameter's path."""
 
 
 class Key(NamedTuple):
-    """What tells groups apart; model by its shape, since the same one goes by several names."""
+    """What tells groups apart; model by its shape, since the same one goes by several names.
+
+    release : as the table states it; a group is tested in all of its releases together
+    """
 
     gpu: str
     engine: str
@@ -66,10 +76,11 @@ class Key(NamedTuple):
     dtype: str
     tensor_parallel: int
     expert_parallel: int
+    release: str
 
-    def group(self, split: Split) -> tuple[object, ...]:
+    def group(self, split: Split) -> Group:
         """Return the group that is left out as a whole."""
-        return self[:3] if split == "model" else tuple(self)
+        return self[:3] if split == "model" else self[:6]
 
     def parts(self) -> Parts:
         """Return the parts of a parameter that the key has a share in."""
@@ -78,6 +89,7 @@ class Key(NamedTuple):
             ("gpu engine", (self.gpu, self.engine)),
             ("all three", (self.gpu, self.engine, self.model)),
             ("dtype", (self.gpu, self.engine, self.model, self.dtype)),
+            ("release", (self.gpu, self.engine, self.model, self.release)),
         )
 
     def is_sibling_of(self, other: "Key") -> bool:
@@ -86,17 +98,12 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
-    """A predicted row: its place in the table, its setting, and how its figures move with the parameters.
-
-    log_errors : ln(predicted / measured) by metric; slopes : derivative of each by the logarithm of each parameter
-    """
+class Tested:
+    """A predicted row: its place in the table, what tells its group apart, and its setting."""
 
     place: int
     key: Key
     setting: Setting
-    log_errors: dict[str, float]
-    slopes: dict[str, dict[str, float]]
 
     @property
     def figures(self) -> tuple[object, ...]:
@@ -111,6 +118,17 @@ class Row:
             row.prompt_tokens,
             row.concurrency,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row(Tested):
+    """A row that fits see.
+
+    log_errors : ln(predicted / measured) by metric; slopes : derivative of each by the logarithm of each parameter
+    """
+
+    log_errors: dict[str, float]
+    slopes: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,57 +174,94 @@ def sibling_report(path: Path, split: Split = "layout", tell: Tell = silent) -> 
 
     path : a CSV table that `read_measurements` takes; split : what is left out together
 
+    Slopes hold near the shipped record only. So the groups are dealt into folds; for each fold all rows are simulated again with
+    what a fit to the other folds gives them, and its groups are fitted from there. Nothing of a tested group enters what it is
+    tested with.
+
     Deterministic. Raises InputError when the file is no such table.
     """
-    measured = read_measurements(path)
-    before = report_of(measured, "shipped", path.name[:100])
-    rows = _rows(before.results, tell)
+    before = report_of(read_measurements(path), "shipped", path.name[:100])
+    settings = _settings(before.results)
+    rows = _rows(settings, tell)
     results = list(before.results)
-    tested: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        tested.setdefault(row.key.group(split), []).append(row)
+    tested: dict[Group, list[Tested]] = {}
+    for own in settings:
+        tested.setdefault(own.key.group(split), []).append(own)
     alone = 0
-    for done, (group, own) in enumerate(tested.items()):
-        tell(f"Fitting on the siblings of {own[0].key.gpu}, {own[0].setting.deployment.model.id}", 0.7 + 0.3 * done / len(tested))
-        seen = _siblings(rows, group, own, split)
-        alone += 0 if seen else len(own)
-        moved = _fit(seen, own[0].key) if seen else {}
-        for row in own if moved else ():
-            results[row.place] = _moved_result(before.results[row.place], row, moved)
+    for fold in range(_FOLDS):
+        tell(f"Fold {fold + 1} of {_FOLDS}", 0.7 + 0.3 * fold / _FOLDS)
+        groups = [group for group in tested if _fold(group) == fold]
+        near = _nearer(rows, fold, split) if groups else rows
+        for group in groups:
+            seen = _siblings(near, group, tested[group], split)
+            alone += 0 if seen else len(tested[group])
+            fitted = coefficients_of(seen)
+            for own in tested[group] if seen else ():
+                results[own.place] = _moved_result(before.results[own.place], own.setting, moves(fitted, own.key))
     after = AccuracyReport(before.name, before.records, tuple(results))
     return SiblingReport(split, before, after, len(tested), alone)
 
 
-def _rows(results: Sequence[RowResult], tell: Tell) -> list[Row]:
-    """Return the predicted rows with their slopes; equal deployments under equal loads are simulated once."""
-    known: dict[tuple[object, ...], tuple[Figures, dict[str, Figures]]] = {}
-    rows = []
+def _fold(group: Group) -> int:
+    return zlib.crc32(repr(group).encode()) % _FOLDS
+
+
+def _settings(results: Sequence[RowResult]) -> list[Tested]:
+    found = []
     for place, result in enumerate(results):
-        if result.measured is None or result.reason is not None:
-            continue
-        tell("Simulating every row with each parameter moved", 0.7 * place / len(results))
-        setting = setting_of(result.measured)
-        key = _key(setting)
-        load = (key, *_load(result.measured))
-        if load not in known:
-            known[load] = _responses(setting)
-        now, moved = known[load]
-        rows.append(_row(place, key, setting, (now, moved)))
+        if result.measured is not None and result.reason is None:
+            setting = setting_of(result.measured)
+            found.append(Tested(place, _key(setting), setting))
+    return found
+
+
+def _nearer(rows: Sequence[Row], fold: int, split: Split) -> list[Row]:
+    """Return the rows with errors corrected for what slopes miss, by a fit without the groups of a fold."""
+    for _ in range(_PASSES):
+        fitted = coefficients_of([row for row in rows if _fold(row.key.group(split)) != fold])
+        rows = [_corrected(row, moves(fitted, row.key)) for row in rows]
+    return list(rows)
+
+
+def _corrected(row: Row, moved: dict[str, float]) -> Row:
+    """Return a row whose errors, less slopes times moves, are those of a simulation with the moves."""
+    try:
+        figures = predict(_with(row.setting, moved))
+    except NotPredictedError:
+        return row
+    there = {metric: float(np.log1p(error)) for metric, error in errors_of(row.setting.measured, figures).items()}
+    errors = {
+        metric: there[metric] - sum(slope * moved.get(path, 0.0) for path, slope in row.slopes[metric].items())
+        for metric in row.log_errors
+    }
+    return replace(row, log_errors=errors)
+
+
+def _rows(settings: Sequence[Tested], tell: Tell) -> list[Row]:
+    """Return the rows that fits see, with their slopes; of a layout with many, some spread evenly over its loads."""
+    layouts: dict[Key, list[Tested]] = {}
+    for own in settings:
+        layouts.setdefault(own.key, []).append(own)
+    rows = []
+    for done, found in enumerate(layouts.values()):
+        tell("Simulating the rows with each parameter moved", 0.7 * done / len(layouts))
+        ordered = sorted(
+            found, key=lambda own: (own.setting.measured.concurrency or 0, own.setting.measured.prompt_tokens, own.place)
+        )
+        chosen = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _ROWS_OF_LAYOUT)).round().astype(int))
+        rows += [_row(ordered[place], _responses(ordered[place].setting)) for place in chosen]
     return rows
 
 
-def _load(row: Measurement) -> tuple[object, ...]:
-    blank = row.model_copy(
-        update={name: None for name in Measurement.model_fields if name.endswith("_s")} | {"notes": "", "model": ""}
-    )
-    return (blank,)
+def _load(own: Tested) -> tuple[float, float, int]:
+    return (own.setting.measured.concurrency or 0, own.setting.measured.prompt_tokens, own.place)
 
 
 def _key(setting: Setting) -> Key:
     deployment = setting.deployment
-    spec, layout = deployment.model, deployment.parallelism
+    spec, layout, release = deployment.model, deployment.parallelism, setting.measured.engine_version
     shape = (spec.layers, spec.hidden, spec.vocab, float(f"{spec.total_params:.3g}"))
-    return Key(deployment.gpu.id, deployment.engine.engine, shape, deployment.quantization.id, layout.tp, layout.ep)
+    return Key(deployment.gpu.id, deployment.engine.engine, shape, deployment.quantization.id, layout.tp, layout.ep, release)
 
 
 def _responses(setting: Setting) -> tuple[Figures, dict[str, Figures]]:
@@ -235,9 +290,9 @@ def _with(setting: Setting, moved: dict[str, float], *, clip: bool = True) -> Se
     return replace(setting, record=record, coefficients=coefficients_for(setting.deployment, record))
 
 
-def _row(place: int, key: Key, setting: Setting, seen: tuple[Figures, dict[str, Figures]]) -> Row:
+def _row(own: Tested, seen: tuple[Figures, dict[str, Figures]]) -> Row:
     now, moved = seen
-    row = setting.measured
+    row = own.setting.measured
     errors = {metric: float(np.log1p(error)) for metric, error in errors_of(row, now).items() if metric in ERRORS}
     if {"tpot", "ttft"} & set(errors):
         errors.pop("throughput", None)
@@ -247,10 +302,10 @@ def _row(place: int, key: Key, setting: Setting, seen: tuple[Figures, dict[str, 
         there = foretold(row, figures)
         for metric in errors:
             slopes[metric][path] = float(np.log(there[metric] / base[metric])) / STEP
-    return Row(place, key, setting, errors, slopes)
+    return Row(own.place, own.key, own.setting, errors, slopes)
 
 
-def _siblings(rows: Iterable[Row], group: tuple[object, ...], own: Sequence[Row], split: Split) -> list[Row]:
+def _siblings(rows: Iterable[Row], group: Group, own: Sequence[Tested], split: Split) -> list[Row]:
     """Return the rows of sibling groups; copies of tested rows under another name are left out too."""
     copies = {row.figures for row in own}
     key = own[0].key
@@ -261,32 +316,43 @@ def _siblings(rows: Iterable[Row], group: tuple[object, ...], own: Sequence[Row]
     ]
 
 
-def _fit(seen: Sequence[Row], key: Key) -> dict[str, float]:
-    """Return by how much each logarithm moves for a key, from its siblings: robust ridge regression on the slopes."""
-    places: dict[tuple[str, tuple[object, ...], str], int] = {}
-    sizes: dict[tuple[object, ...], int] = {}
-    for row in seen:
-        sizes[row.key[:3]] = sizes.get(row.key[:3], 0) + 1
+def coefficients_of(seen: Sequence[Row]) -> dict[Coefficient, float]:
+    """Return every part of every parameter's logarithm that the rows speak of: robust ridge regression on their slopes."""
+    fitted: dict[Coefficient, float] = {}
+    for engine in dict.fromkeys(row.key.engine for row in seen):
+        fitted |= _of_engine([row for row in seen if row.key.engine == engine])
+    return fitted
+
+
+def _of_engine(seen: Sequence[Row]) -> dict[Coefficient, float]:
+    """Engines share no part."""
+    places: dict[Coefficient, int] = {}
+    sizes = Counter(row.key[:3] for row in seen)
     entries: list[tuple[int, int, float]] = []
     errors: list[float] = []
     weights: list[float] = []
     for row in seen:
         for metric, error in row.log_errors.items():
-            number = len(errors)
-            errors.append(error)
-            weights.append(1.0 / (ERRORS[metric] * max(1.0, sizes[row.key[:3]] / GROUP_ROWS) ** 0.5))
             for part in row.key.parts():
                 for path, slope in row.slopes[metric].items():
                     column = places.setdefault((*part, path), len(places))
-                    entries.append((number, column, slope * _sd(part[0], path)))
+                    entries.append((len(errors), column, slope * _sd(part[0], path)))
+            errors.append(error)
+            weights.append(1.0 / (ERRORS[metric] * max(1.0, sizes[row.key[:3]] / GROUP_ROWS) ** 0.5))
     table = np.zeros((len(errors), len(places)))
-    numbers, columns, values = (np.array(column) for column in zip(*entries, strict=True))
-    table[numbers.astype(int), columns.astype(int)] = values
+    for number, column, value in entries:
+        table[number, column] = value
     solved = _ridge(table, np.array(errors), np.array(weights))
+    return {place: float(solved[column]) * _sd(place[0], place[2]) for place, column in places.items()}
+
+
+def moves(fitted: dict[Coefficient, float], key: Key) -> dict[str, float]:
+    """Return by how much each logarithm moves for a key: the sum of the parts that it has a share in."""
+    parts = set(key.parts())
     moved: dict[str, float] = {}
-    for (name, where, path), column in places.items():
-        if (name, where) in key.parts():
-            moved[path] = moved.get(path, 0.0) + float(solved[column]) * _sd(name, path)
+    for (name, where, path), value in fitted.items():
+        if (name, where) in parts:
+            moved[path] = moved.get(path, 0.0) + value
     return moved
 
 
@@ -306,9 +372,9 @@ def _ridge(table: Floats, errors: Floats, weights: Floats) -> Floats:
     return solved
 
 
-def _moved_result(result: RowResult, row: Row, moved: dict[str, float]) -> RowResult:
+def _moved_result(result: RowResult, own: Setting, moved: dict[str, float]) -> RowResult:
     """Return a row's result with the fitted record; one that it can't serve keeps the reason."""
-    setting = _with(row.setting, moved)
+    setting = _with(own, moved)
     try:
         figures = predict(setting)
     except NotPredictedError as fault:

@@ -80,6 +80,20 @@ def test_the_same_runs_give_the_same_bytes() -> None:
     assert one == other
 
 
+def test_a_held_out_run_has_no_say_in_its_prediction() -> None:
+    runs = [run_of(shifted(), clients=n, n=40) for n in (1, 8, 24)]
+    slower = {
+        metric: Spread(mean_s=1.2 * (was.mean_s or 0.0), p50_s=1.2 * (was.p50_s or 0.0), p99_s=1.2 * (was.p99_s or 0.0))
+        for metric, was in (("tpot", runs[1].tpot), ("ttft", runs[1].ttft))
+    }
+    wrong = runs[1].model_copy(update=slower)
+    found = []
+    for middle in (runs[1], wrong):
+        points = fit_benchmarks(bench(), [runs[0], middle, runs[2]], prior()).points
+        found.append([point.held_out for point in points if point.label == middle.label and point.statistic == "mean"])
+    assert found[0] == pytest.approx(found[1], rel=0.01)
+
+
 def test_progress_grows_and_its_error_ends_the_fit() -> None:
     shares: list[float] = []
 
