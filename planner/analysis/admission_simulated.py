@@ -211,7 +211,8 @@ class RemainderRun:
 
     good : share of all requests answered within the targets, on whatever try [1]; good_first : of those that passed at once [1]
     answered : share answered at all [1]; median_s : their wait for the first token, from the first try, of those who failed [s];
-        None where they get no answer; pool_busy : share of a second replica's time that they take [1]; None without one
+        None where they get no answer; pool_load : their rate as a share of what a second replica like this carries [1]; None without
+        one
     """
 
     remainder: Remainder
@@ -219,16 +220,17 @@ class RemainderRun:
     good_first: float
     answered: float
     median_s: float | None
-    pool_busy: float | None
+    pool_load: float | None
 
 
 def remainder_runs(case: Case, aims: Aims, offered: Offered, sigma: float) -> list[RemainderRun]:
     """Return each way to treat those who fail the prediction, on the same requests."""
     requests = offered_requests(case, offered)
-    return in_parallel(lambda way: _remainder_run(case, aims, requests, sigma, way), REMAINDERS)
+    return in_parallel(lambda way: _remainder_run(case, aims, (offered, requests), sigma, way), REMAINDERS)
 
 
-def _remainder_run(case: Case, aims: Aims, requests: Requests, sigma: float, way: Remainder) -> RemainderRun:
+def _remainder_run(case: Case, aims: Aims, stream: tuple[Offered, Requests], sigma: float, way: Remainder) -> RemainderRun:
+    offered, requests = stream
     gate = _gate(case, aims, "predicted", off_by(sigma, len(requests), case.seed))
     assert gate is not None
     failed = np.zeros(len(requests), np.bool_)
@@ -245,14 +247,12 @@ def _remainder_run(case: Case, aims: Aims, requests: Requests, sigma: float, way
     clients = Clients("as told", 1.0, _TRIES) if way == "come back" else Clients()
     tries = _through(engine, requests, door, clients)
     waits_s, good = _by_request(case, aims, tries, requests)
-    busy = None
-    if way == "second pool" and failed.any():
+    load = None
+    if way == "second pool":
         rows = np.flatnonzero(failed)
         pool = _take(requests, rows)
-        beyond = _through(case, pool, None)
-        waits_s[rows], good[rows] = _by_request(case, aims, beyond, pool)
-        run = simulate(pool, case.limits, case.coefficients, _QUIET)
-        busy = run.totals.busy_s / max(run.totals.makespan_s, 1e-9)
+        waits_s[rows], good[rows] = _by_request(case, aims, _through(case, pool, None), pool)
+        load = len(rows) / len(requests) * offered.load
     answered = np.isfinite(waits_s)
     late = failed & answered
     return RemainderRun(
@@ -261,7 +261,7 @@ def _remainder_run(case: Case, aims: Aims, requests: Requests, sigma: float, way
         good_first=float(good[~failed].mean()) if (~failed).any() else 0.0,
         answered=float(answered.mean()),
         median_s=float(np.median(waits_s[late])) if late.any() else None,
-        pool_busy=busy,
+        pool_load=load,
     )
 
 

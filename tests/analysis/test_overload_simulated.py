@@ -218,7 +218,7 @@ def test_each_way_to_treat_those_who_fail_has_its_price() -> None:
     found = {run.remainder: run for run in remainder_runs(own, Aims(1.0, 0.030), Offered(1.25, capacity, "Poisson", 800), 0.2)}
     assert found["queue"].good < 0.5 < found["reject"].good
     assert found["second pool"].good > 0.99
-    assert found["second pool"].pool_busy is not None
+    assert found["second pool"].pool_load == pytest.approx(1.25 * (1.0 - found["reject"].answered), abs=1e-9)
     assert found["reject"].answered < 1.0 == found["batch class"].answered
     assert found["come back"].answered >= found["reject"].answered
     assert found["batch class"].good < found["second pool"].good

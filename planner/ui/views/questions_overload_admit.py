@@ -134,7 +134,7 @@ def remainder_frame(runs: Sequence[RemainderRun]) -> pd.DataFrame:
             "Good, of those admitted": [percent(run.good_first) for run in runs],
             "Answered": [percent(run.answered) for run in runs],
             "Their median wait": [DASH if run.median_s is None else seconds(run.median_s) for run in runs],
-            "Second replica busy": [DASH if run.pool_busy is None else percent(run.pool_busy) for run in runs],
+            "Load of the second pool": [DASH if run.pool_load is None else percent(run.pool_load) for run in runs],
         }
     )
 
@@ -215,10 +215,10 @@ def admit_setting(chosen: Remainder, studied: Studied | None) -> str:
         "higher priority, so cap the class (Sharing)",
         "queue": "Nothing: they wait in the same queue, and whoever comes after them waits too",
     }
-    busy = None if studied is None else next(run.pool_busy for run in studied.remainders if run.remainder == "second pool")
-    if chosen != "second pool" or busy is None:
+    load = None if studied is None else next(run.pool_load for run in studied.remainders if run.remainder == "second pool")
+    if chosen != "second pool" or load is None:
         return texts[chosen]
-    return f"{texts[chosen]}. Here a second replica would be busy {percent(busy)} of the time"
+    return f"{texts[chosen]}. Here they would load a second replica like this one to {percent(load)} of what it carries"
 
 
 def admit_code(chosen: Remainder, found: AdmissionLimit, bounds: DoorBounds, aims: Aims) -> tuple[str, str]:

@@ -125,7 +125,7 @@ def layout_dots(points: Sequence[LayoutPoint], copies: Copies) -> list[Dot]:
 def layout_rule(copies: Copies) -> tuple[float, str]:
     """Return what copies reach here: models left of it gain from copying."""
     rate = copy_bytes_per_s(copies)
-    return rate / GB, f"copies reach {gigabytes_per_second(rate)}"
+    return rate / GB, f"here {gigabytes_per_second(rate)}"
 
 
 def layout_title(points: Sequence[LayoutPoint]) -> str:
