@@ -10,7 +10,7 @@ import numpy.typing as npt
 from planner.analysis.case import Case
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
-from planner.simulator import SimulationResult, values_s
+from planner.simulator import TARGET_PERCENTILE, SimulationResult, percentile_s, values_s
 from planner.simulator.metrics import Metric
 from planner.units import MINUTE_S
 
@@ -20,7 +20,6 @@ LATENCY_WINDOW_MINUTES = 5
 QUEUE_WINDOW_MINUTES = 2
 _MOST_REQUESTS = 60_000
 _FEWEST_MINUTES = 2 * LATENCY_WINDOW_MINUTES
-_PERCENTILE = 99.0
 _STEPS = (0.0, 0.06, 0.12, 0.18, 0.25, 0.32, 0.4, 0.5, 0.65, 0.8, 1.0)
 
 
@@ -110,7 +109,7 @@ def _latency_share(result: SimulationResult, metric: Metric, target_s: float | N
         first, last = np.searchsorted(seen_s, (start_s, end_s))
         within = values[first:last]
         within = within[np.isfinite(within)]
-        true_at.append(len(within) > 0 and float(np.percentile(within, _PERCENTILE)) > target_s)
+        true_at.append(len(within) > 0 and percentile_s(within, TARGET_PERCENTILE) > target_s)
     return window.share(true_at)
 
 

@@ -3,13 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.steps import Decoders
 from planner.deployment import Deployment
-from planner.simulator import EngineLimits, SimulationOptions, SimulationResult, Target, simulate
+from planner.simulator import EngineLimits, SimulationOptions, SimulationResult, Target, latency_targets, simulate
 from planner.step_model import StepCoefficients
 from planner.workloads import LengthStats, Requests, Workload
-
-_PERCENTILE = 99.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +54,17 @@ class Case:
     @property
     def targets(self) -> tuple[Target, ...]:
         """The targets as the simulator checks them; empty for offline work."""
-        found: list[Target] = []
-        if self.ttft_p99_s is not None:
-            found.append(Target("ttft", self.ttft_p99_s, _PERCENTILE))
-        if self.tpot_p99_s is not None:
-            found.append(Target("tpot", self.tpot_p99_s, _PERCENTILE))
-        return tuple(found)
+        return latency_targets(self.ttft_p99_s, self.tpot_p99_s)
+
+    @property
+    def stream(self) -> Stream:
+        """Equal requests of the workload's mean lengths at the case's rate."""
+        return Stream(self.rate_rps, float(self.lengths.prompt_mean), float(self.lengths.output_mean))
+
+    def in_flight(self, most: int) -> int:
+        """Return how many sequences run at the case's rate by Little's law, at least one; `most` where none settles [seq]."""
+        found = in_flight(self.stream, self.kv_bytes_per_token, self.coefficients).in_flight
+        return max(1, most if found is None else min(round(found), most))
 
     def decoders(self, sequences: float) -> Decoders:
         """Return so many sequences at the workload's mean running context."""

@@ -10,7 +10,7 @@ from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
 from planner.analysis.goodput import BestBatch, best_batch
 from planner.analysis.parallel import in_parallel
-from planner.analysis.served import Served, all_at_once, serve, served, stretch_prompts, targets_of
+from planner.analysis.served import SAME, Served, all_at_once, serve, served, stretch_prompts, targets_of
 from planner.errors import InputError
 from planner.simulator import SimulationOptions, SimulationResult
 from planner.workloads import Requests
@@ -21,7 +21,6 @@ _FEWEST = 1200
 _RATE_SHARES = (0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.25)
 _LARGEST_BATCH = 2048
 _SETTING_FACTORS = (1.0, 1.5, 2.0, 3.0)
-_SAME = 1e-3
 
 
 class Promise(NamedTuple):
@@ -48,7 +47,7 @@ def at_context(case: Case, requests: Requests, context_tokens: float) -> Request
     The mean running context is E[O(P + O/2)] / E[O]; the factor on P that moves it follows from the case's own mean. Raises
     InputError where outputs alone hold more.
     """
-    if abs(context_tokens / case.context_tokens - 1.0) < _SAME:
+    if abs(context_tokens / case.context_tokens - 1.0) < SAME:
         return requests
     outputs = requests.output_tokens.astype(np.float64)
     own = float((outputs**2).sum() / outputs.sum()) / 2.0

@@ -12,44 +12,24 @@ from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
 from planner.analysis.littles_law import InFlight, Stream, in_flight
 from planner.analysis.parallel import in_parallel
+from planner.analysis.served import stretched
 from planner.queueing import ReplicaLimits, Traffic, arrival_cv2_of, mean_field
-from planner.simulator import Estimate, SimulationResult, over_replications, simulate
+from planner.simulator import WARM_UP_SHARE, Estimate, SimulationResult, over_replications, simulate
 from planner.units import GB
 from planner.workloads import Requests
 
 Floats = npt.NDArray[np.float64]
 _MOST = 0.99
 _MOST_OUTPUT = 8.0
-_SETTLED_FROM = 0.1
 _LONGEST = 2.0**20
 _CLOSE = 1.001
 _MEAN_FIELD_ROWS = 4000
 
 
-def stretched(requests: Requests, prompt_factor: float, output_factor: float) -> Requests:
-    """Return the requests with longer or shorter prompts and outputs, each rounded and of at least one token.
-
-    prompt_factor, output_factor : on every length [1]; 1 and 1 leave the requests as they are
-    """
-    if prompt_factor == 1.0 and output_factor == 1.0:
-        return requests
-
-    def scaled(tokens: npt.NDArray[np.int64], factor: float) -> npt.NDArray[np.int64]:
-        return np.asarray(np.maximum(np.rint(tokens * factor), 1.0), np.int64)
-
-    return replace(
-        requests,
-        prompt_tokens=scaled(requests.prompt_tokens, prompt_factor),
-        output_tokens=scaled(requests.output_tokens, output_factor),
-        cached_prompt_tokens=None,
-    )
-
-
 def stream_requests(case: Case, stream: Stream, count: int, seed: int) -> Requests:
     """Return requests of the case's workload at a stream's rate, their lengths stretched to its means."""
     drawn = replace(case, seed=seed).requests(count, stream.rate_rps)
-    factors = stream.prompt_tokens / case.lengths.prompt_mean, stream.output_tokens / case.lengths.output_mean
-    return stretched(drawn, *(1.0 if abs(factor - 1.0) < 1e-3 else factor for factor in factors))
+    return stretched(drawn, stream.prompt_tokens / case.lengths.prompt_mean, stream.output_tokens / case.lengths.output_mean)
 
 
 class Count(NamedTuple):
@@ -72,7 +52,7 @@ def count_over_time(result: SimulationResult) -> Count:
     arrival_s, finish_s = np.sort(result.arrival_s[served]), np.sort(result.finish_s[served])
     if len(arrival_s) < 2:
         return Count(float(len(arrival_s)), 0.0, len(arrival_s))
-    first_s, last_s = float(arrival_s[int(_SETTLED_FROM * len(arrival_s))]), float(arrival_s[-1])
+    first_s, last_s = float(arrival_s[int(WARM_UP_SHARE * len(arrival_s))]), float(arrival_s[-1])
     inside = np.concatenate([arrival_s, finish_s])
     times_s = np.concatenate([[first_s], np.sort(inside[(inside > first_s) & (inside < last_s)])])
     lasts_s = np.diff(times_s, append=last_s)

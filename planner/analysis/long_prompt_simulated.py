@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.analysis.case import Case
-from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.long_prompt import LongPrompt, long_prompt
 from planner.analysis.long_prompt_runs import Arrival, Bar, Experiment, LongRun, SimulatedLongPrompt, SimulatedStep
 from planner.analysis.parallel import in_parallel
@@ -41,16 +40,8 @@ def usual(case: Case) -> Experiment:
     if case.textbook:
         return Experiment(_LONG_PROMPT, _TEXTBOOK_DECODERS, limits.max_num_batched_tokens, None, case.rate_rps)
     prompt = _LONG_PROMPT if limits.max_model_len is None else min(_LONG_PROMPT, limits.max_model_len - 1)
-    running = Decoders(float(running_sequences(case)), float(round(case.context_tokens)))
+    running = Decoders(float(case.in_flight(case.limits.max_num_seqs - 1)), float(round(case.context_tokens)))
     return Experiment(prompt, running, limits.max_num_batched_tokens, None, case.rate_rps)
-
-
-def running_sequences(case: Case) -> int:
-    """Return how many sequences run at the planned rate by Little's law, at least one and fewer than max_num_seqs [seq]."""
-    stream = Stream(case.rate_rps, case.lengths.prompt_mean, case.lengths.output_mean)
-    found = in_flight(stream, case.kv_bytes_per_token, case.coefficients).in_flight
-    most = max(1, case.limits.max_num_seqs - 1)
-    return max(1, min(most, round(most if found is None else found)))
 
 
 def formula(case: Case, asked: Experiment) -> LongPrompt:

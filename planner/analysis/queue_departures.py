@@ -11,13 +11,13 @@ from scipy.special import ndtri
 
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
-from planner.analysis.littles_law_simulated import stretched
 from planner.analysis.parallel import in_parallel
 from planner.analysis.queue_model import PlannedUtilisation, PrefillService, prefill_service
+from planner.analysis.served import stretched
 from planner.analysis.steps import prefill_s, require_tokens
 from planner.errors import InputError
 from planner.queueing import mg1_wait_s
-from planner.simulator import EngineLimits, simulate
+from planner.simulator import TARGET_PERCENTILE, EngineLimits, measured_s, percentile_s, simulate
 from planner.workloads import Arrivals, PoissonArrivals, Requests
 
 Floats = npt.NDArray[np.float64]
@@ -25,8 +25,6 @@ Step = Literal["queue", "batched service", "decode interference", "KV admission"
 STEPS: tuple[Step, ...] = ("queue", "batched service", "decode interference", "KV admission", "arrivals and caching")
 Tell = Callable[[str, float], None]
 
-_PERCENTILE = 99.0
-_WARM_UP = 0.1
 _GRID = (0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _MOST_UTILISATION = 64.0
 _BISECTIONS = 6
@@ -87,8 +85,7 @@ def stream_of(case: Case, prompts: Prompts, around: Surroundings, count: int) ->
     drawn = case.workload.sample_requests(count, 1.0, case.seed)
     rng = np.random.default_rng([case.seed, _SPREAD_SEED])
     if prompts.service_cv2 is None:
-        factor = prompts.mean_tokens / case.lengths.prompt_mean
-        drawn = stretched(drawn, 1.0 if abs(factor - 1.0) < 1e-3 else factor, 1.0)
+        drawn = stretched(drawn, prompts.mean_tokens / case.lengths.prompt_mean, 1.0)
         service = prefill_service(drawn.prompt_tokens, case.coefficients)
     else:
         drawn, service = _with_service(case, drawn, prompts.mean_tokens, prompts.service_cv2, rng)
@@ -272,15 +269,12 @@ class _Used(NamedTuple):
 
 def _point(case: Case, requests: Requests, limits: EngineLimits, utilisation: float) -> tuple[TailPoint, _Used]:
     result = simulate(requests, limits, case.coefficients)
-    first = int(_WARM_UP * len(requests))
-    ttft_s = (result.first_token_s - result.arrival_s)[first:]
-    wait_s = (result.first_scheduled_s - result.arrival_s)[first:]
-    known = np.isfinite(ttft_s)
+    ttft_s, wait_s = measured_s(result, "ttft"), measured_s(result, "queue")
     used = _Used(result.totals.preemptions, int(result.rejected.sum()), result.averages.peak_kv_share)
-    if not bool(known.any()):
+    if len(ttft_s) == 0:
         return TailPoint(utilisation, math.inf, math.inf, keeps_up=False), used
-    tail_s = float(np.percentile(ttft_s[known], _PERCENTILE)) + case.request_s
-    return TailPoint(utilisation, tail_s, float(wait_s[known].mean()), result.verdict != "overloaded" and result.finished), used
+    tail_s = percentile_s(ttft_s, TARGET_PERCENTILE) + case.request_s
+    return TailPoint(utilisation, tail_s, float(wait_s.mean()), result.verdict != "overloaded" and result.finished), used
 
 
 def _largest(meets: Callable[[float], bool]) -> float | None:

@@ -15,15 +15,16 @@ _OPTIONS = SimulationOptions(over_time=False)
 _MEASURE = MeasureOptions(percentiles=(95.0, 99.0), batches=1)
 _SATURATION_REQUESTS = 2000
 _RAMP_SHARE = 0.2
-_SAME = 1e-3  # figures that people type carry four digits
+SAME = 1e-3
+"""Relative difference below which two figures are the same one: those that people type carry four digits [1]."""
 
 
 class Served(NamedTuple):
-    """One run, its first tenth of requests left out.
+    """One run, its first tenth of requests left out of latencies and rates.
 
-    tokens_per_s, requests_per_s : output tokens and requests, from the first to the last token [token/s], [request/s]
+    tokens_per_s, requests_per_s : output tokens and requests, from the first arrival to the last token [token/s], [request/s]
     good_share : requests that met every target, each taken as a bound on every request [1]; good_rps : a second [request/s]
-    running : mean sequences in the batch [seq]
+    running : mean sequences in the batch over the whole run [seq]; preemptions : of the whole run
     """
 
     tokens_per_s: float
@@ -97,12 +98,24 @@ def _blocks(case: Case, max_num_seqs: int, max_num_batched_tokens: int) -> int:
     return budget.num_blocks if budget.fits else 0
 
 
-def stretch_prompts(requests: Requests, factor: float) -> Requests:
-    """Return the requests with longer or shorter prompts, each of at least one token; factor : on every prompt [1]."""
-    if abs(factor - 1.0) < _SAME:
+def stretched(requests: Requests, prompt_factor: float, output_factor: float) -> Requests:
+    """Return the requests with longer or shorter prompts and outputs, each rounded and of at least one token.
+
+    prompt_factor, output_factor : on every length [1]; within 0.1 % of 1 they leave lengths as they are
+    """
+    sides = (requests.prompt_tokens, prompt_factor), (requests.output_tokens, output_factor)
+    if all(abs(factor - 1.0) < SAME for _, factor in sides):
         return requests
-    prompts = np.maximum(np.rint(requests.prompt_tokens * factor), 1.0).astype(np.int64)
-    return replace(requests, prompt_tokens=prompts, cached_prompt_tokens=None)
+    prompts, outputs = (
+        tokens if abs(factor - 1.0) < SAME else np.maximum(np.rint(tokens * factor), 1.0).astype(np.int64)
+        for tokens, factor in sides
+    )
+    return replace(requests, prompt_tokens=prompts, output_tokens=outputs, cached_prompt_tokens=None)
+
+
+def stretch_prompts(requests: Requests, factor: float) -> Requests:
+    """Return the requests with longer or shorter prompts; see `stretched`."""
+    return stretched(requests, factor, 1.0)
 
 
 def all_at_once(requests: Requests) -> Requests:

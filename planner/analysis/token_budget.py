@@ -8,7 +8,6 @@ from planner.analysis.admission import largest_chunk
 from planner.analysis.batching import BudgetKnee, budget_knee, ridge_tokens
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
-from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.parallel import in_parallel
 from planner.analysis.served import Served, serve, stretch_prompts, targets_of, with_knobs
 from planner.analysis.steps import (
@@ -328,7 +327,4 @@ def usual_decoders(case: Case) -> Decoders:
     """
     if case.textbook:
         return Decoders(64.0, 2048.0)
-    stream = Stream(case.rate_rps, case.lengths.prompt_mean, case.lengths.output_mean)
-    number = in_flight(stream, case.kv_bytes_per_token, case.coefficients).in_flight
-    most = float(case.limits.max_num_seqs)
-    return case.decoders(max(1.0, float(round(min(number or most, most)))))
+    return case.decoders(float(case.in_flight(case.limits.max_num_seqs)))

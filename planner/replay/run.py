@@ -23,6 +23,7 @@ from planner.simulator import (
     TargetCheck,
     check_targets,
     goodput,
+    latency_targets,
     simulate,
     summarise,
     values_s,
@@ -31,7 +32,6 @@ from planner.workloads import Requests
 
 PERCENTILES = (50.0, 90.0, 99.0)
 _MEASURE = MeasureOptions(warm_up_share=WARM_UP_SHARE, percentiles=PERCENTILES)
-_TARGET_PERCENTILE = 99.0
 Stage = Callable[[str, float], None]
 Name = Literal["planned", "changed"]
 
@@ -132,12 +132,7 @@ def replay(plan: Plan, settings: ReplaySettings | None = None, stage: Stage | No
 
 def targets_of(targets: Targets) -> tuple[Target, ...]:
     """Return a scenario's targets as the simulator checks them."""
-    found: list[Target] = []
-    if targets.ttft_p99_s is not None:
-        found.append(Target("ttft", targets.ttft_p99_s, _TARGET_PERCENTILE))
-    if targets.tpot_p99_s is not None:
-        found.append(Target("tpot", targets.tpot_p99_s, _TARGET_PERCENTILE))
-    return tuple(found)
+    return latency_targets(targets.ttft_p99_s, targets.tpot_p99_s)
 
 
 def _outcome(name: Name, setup: Setup, requests: Requests, settings: ReplaySettings, targets: tuple[Target, ...]) -> Outcome:

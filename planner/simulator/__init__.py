@@ -3,6 +3,7 @@
 from planner.simulator.inputs import RequestTable
 from planner.simulator.limits import EngineLimits, Policy, Stop, check_limits
 from planner.simulator.metrics import (
+    TARGET_PERCENTILE,
     WARM_UP_SHARE,
     Distribution,
     Estimate,
@@ -13,6 +14,7 @@ from planner.simulator.metrics import (
     TargetCheck,
     check_targets,
     goodput,
+    latency_targets,
     measured_s,
     over_replications,
     percentile_s,
@@ -32,6 +34,7 @@ from planner.simulator.result import (
 from planner.simulator.run import SimulationOptions, simulate, warm_up
 
 __all__ = [
+    "TARGET_PERCENTILE",
     "WARM_UP_SHARE",
     "Averages",
     "Distribution",
@@ -56,6 +59,7 @@ __all__ = [
     "check_limits",
     "check_targets",
     "goodput",
+    "latency_targets",
     "measured_s",
     "over_replications",
     "percentile_s",

@@ -25,6 +25,8 @@ Metric = Literal["ttft", "tpot", "e2e", "queue"]
 METRICS: tuple[Metric, ...] = ("ttft", "tpot", "e2e", "queue")
 WARM_UP_SHARE = 0.1
 """Share of the requests, first by arrival, that are left out because they met an emptier engine than later ones [1]."""
+TARGET_PERCENTILE = 99.0
+"""Percentile of TTFT and TPOT that a plan's targets bound."""
 _CONFIDENCE = 0.95
 _FEWEST_BATCHES = 5
 
@@ -69,7 +71,7 @@ class Summary:
     """All latency metrics of a run, in seconds, and its rates.
 
     itl covers all tokens of the run, the warm-up's too, to within 0.05 %, and has no interval
-    requests_per_s, output_tokens_per_s : served from the first to the last token of the measured requests
+    requests_per_s, output_tokens_per_s : served from the first arrival to the last token of the measured requests
     """
 
     measured: int
@@ -93,7 +95,7 @@ class Target:
 
     metric: Metric
     limit_s: float
-    percentile: float = 99.0
+    percentile: float = TARGET_PERCENTILE
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -102,6 +104,12 @@ class Target:
             raise InputError("target.limit_s", self.limit_s, "must be above 0 and finite", "Give seconds, for example 1.0")
         if not 0.0 < self.percentile < 100.0:
             raise InputError("target.percentile", self.percentile, "must be between 0 and 100", "Give a percentile, for example 99")
+
+
+def latency_targets(ttft_p99_s: float | None, tpot_p99_s: float | None) -> tuple[Target, ...]:
+    """Return a plan's targets [s], those that it leaves open left out."""
+    wanted: tuple[tuple[Metric, float | None], ...] = (("ttft", ttft_p99_s), ("tpot", tpot_p99_s))
+    return tuple(Target(metric, limit_s) for metric, limit_s in wanted if limit_s is not None)
 
 
 class Goodput(NamedTuple):

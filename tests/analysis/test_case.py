@@ -1,5 +1,7 @@
 """The case that questions are asked of: the plan's own replica, the textbook's, and what they serve."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,14 @@ def test_the_price_is_that_of_all_its_gpus(planned: Plan, case: Case) -> None:
     assert planned.chosen is not None
     assert planned.chosen.tariff is not None
     assert case.usd_per_hour == pytest.approx(planned.chosen.tariff.usd_per_gpu_hour)
+
+
+def test_in_flight_at_its_rate_is_littles_law_within_the_settings() -> None:
+    textbook = textbook_case()
+    assert textbook.in_flight(64) == 12
+    assert textbook.in_flight(8) == 8
+    assert textbook.in_flight(0) == 1
+    assert dataclasses.replace(textbook, rate_rps=1e4).in_flight(64) == 64, "nothing settles: as many as may"
 
 
 def test_offline_work_has_no_targets() -> None:

@@ -20,9 +20,9 @@ from planner.analysis.littles_law_simulated import (
     most_in_flight,
     simulated_flight,
     stream_requests,
-    stretched,
     with_prefills,
 )
+from planner.analysis.served import stretched
 from planner.cases import textbook_case
 
 CASE = textbook_case()
@@ -111,6 +111,7 @@ def test_the_count_by_hand() -> None:
 def test_stretched_lengths_have_the_means_and_no_empty_request(prompt: float, output: float) -> None:
     drawn = CASE.requests(50)
     found = stretched(drawn, prompt, output)
+    assert stretched(drawn, 1.0004, 0.9996) is drawn
     assert found.prompt_tokens.mean() == pytest.approx(drawn.prompt_tokens.mean() * prompt, abs=0.51)
     assert found.output_tokens.mean() == pytest.approx(drawn.output_tokens.mean() * output, abs=0.51)
     assert found.prompt_tokens.min() >= 1

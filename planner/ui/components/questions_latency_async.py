@@ -7,7 +7,6 @@ import streamlit as st
 from planner.analysis.async_scheduling import overlap
 from planner.analysis.async_scheduling_simulated import Sides, SimulatedOverlap, own_sides, own_steps, simulated_overlap
 from planner.analysis.case import Case
-from planner.analysis.long_prompt_simulated import running_sequences
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.charts.lanes import lanes
@@ -26,7 +25,7 @@ _WASTE_AXES = Axis("Requests that end at a stop token (%)", log=False), Axis("Ro
 
 
 def _inputs(case: Case) -> Sequence[Input]:
-    sequences = running_sequences(case)
+    sequences = case.in_flight(case.limits.max_num_seqs - 1)
     sides = _TEXTBOOK if case.textbook else own_sides(case, float(sequences))
     return (
         Input("gpu", "Step on the GPU", f"{sides.gpu_s / MS:.4g} ms", reading.duration("ms"), low=1e-5, high=10),
