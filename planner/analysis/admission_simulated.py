@@ -211,8 +211,7 @@ class RemainderRun:
 
     good : share of all requests answered within the targets, on whatever try [1]; good_first : of those that passed at once [1]
     answered : share answered at all [1]; median_s : their wait for the first token, from the first try, of those who failed [s];
-        None where they get no answer; pool_load : their rate as a share of what a second replica like this carries [1]; None without
-        one
+        None where they get no answer; pool_load : their rate as a share of what a second replica carries [1]; None without one
     """
 
     remainder: Remainder

@@ -1,7 +1,7 @@
 """A spike, simulated: the same clients before each rule at the door, and each kind of client before one rule."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from planner.analysis.case import Case
 from planner.analysis.overload import Spike
-from planner.analysis.parallel import in_parallel
 from planner.analysis.predictor import Aims, DoorBounds, Predictor, door_bounds
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
@@ -167,10 +166,20 @@ class Asked(NamedTuple):
     retry: Retry
 
 
-def spike_runs(case: Case, setting: SpikeSetting, wanted: Sequence[Asked]) -> list[SpikeRun]:
-    """Return the runs that are wanted, on the same requests."""
+def spike_runs(
+    case: Case, setting: SpikeSetting, wanted: Sequence[Asked], tell: Callable[[str, float], None] | None = None
+) -> list[SpikeRun]:
+    """Return the runs that are wanted, on the same requests; tell : gets progress.
+
+    One after the other: the door is asked in Python, where threads only wait for each other.
+    """
     requests = spike_requests(case, setting)
-    return in_parallel(lambda one: spike_run(case, setting, requests, one), wanted)
+    runs = []
+    for index, one in enumerate(wanted):
+        if tell is not None:
+            tell(f"The same spike, run {index + 1} of {len(wanted)}", index / len(wanted))
+        runs.append(spike_run(case, setting, requests, one))
+    return runs
 
 
 def spike_run(case: Case, setting: SpikeSetting, requests: Requests, wanted: Asked) -> SpikeRun:

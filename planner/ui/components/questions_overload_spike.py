@@ -58,8 +58,7 @@ def _draw(case: Case, asked: Asked) -> None:
     say(Explanation(words.spike_answer(found, spike), "", ""))
 
     def compare(tell: Tell) -> list[SpikeRun]:
-        tell(f"The same spike under {len(RULE_NAMES)} rules", 0.2)
-        return spike_runs(case, spike, [Run(rule, asked.values["retry"]) for rule in RULE_NAMES])
+        return spike_runs(case, spike, [Run(rule, asked.values["retry"]) for rule in RULE_NAMES], tell)
 
     runs = simulated("spike", case, asked, compare)
     if runs is not None:
@@ -91,8 +90,7 @@ def _storms(case: Case, asked: Asked, spike: SpikeSetting) -> None:
     """Draw what each kind of client does, without a bound and with one on requests."""
 
     def work(tell: Tell) -> list[SpikeRun]:
-        tell(f"{len(RETRIES)} kinds of clients", 0.3)
-        return spike_runs(case, spike, [Run(rule, retry) for rule in ("no bound", "requests") for retry in RETRIES])
+        return spike_runs(case, spike, [Run(rule, retry) for rule in ("no bound", "requests") for retry in RETRIES], tell)
 
     runs = simulated("spike", case, asked, work, "storm")
     if runs is None:
