@@ -34,15 +34,17 @@ def sentence(text: str) -> str:
 
 
 def stop(text: str) -> str:
-    """Return a sentence with a capital and a full stop.
+    """Return a sentence with a capital and a full stop; a name such as vLLM or max_num_seqs keeps its own spelling.
 
-    >>> stop("saves $34/day"), stop("Done.")
-    ('Saves $34/day.', 'Done.')
+    >>> stop("saves $34/day"), stop("Done."), stop("vLLM computes again"), stop("max_num_seqs binds")
+    ('Saves $34/day.', 'Done.', 'vLLM computes again.', 'max_num_seqs binds.')
     """
     text = text.strip()
     if not text:
         return ""
-    return f"{text[0].upper()}{text[1:]}" + ("" if text[-1] in ".:;" else ".")
+    first = text.split()[0]
+    named = "_" in first or first[1:] != first[1:].lower()
+    return (text if named else f"{text[0].upper()}{text[1:]}") + ("" if text[-1] in ".:;" else ".")
 
 
 def figure(value: float | None) -> str:
