@@ -21,6 +21,7 @@ _FEWEST = 1200
 _RATE_SHARES = (0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.25)
 _LARGEST_BATCH = 2048
 _SETTING_FACTORS = (1.0, 1.5, 2.0, 3.0)
+_ALIKE = 0.01
 
 
 class Promise(NamedTuple):
@@ -93,11 +94,13 @@ class SimulatedGoodput:
 
     by_batch : as many clients as the batch, each of which sends its next request when it has its answer; best : of them by goodput
     by_rate : requests that come by themselves, at several settings of max_num_seqs
+    own_max_num_seqs : the case's own setting, one of those [seq]
     """
 
     by_batch: tuple[BatchPoint, ...]
     best: BatchPoint
     by_rate: tuple[RateCurve, ...]
+    own_max_num_seqs: int
 
     @property
     def fastest(self) -> BatchPoint:
@@ -106,8 +109,11 @@ class SimulatedGoodput:
 
     @property
     def best_setting(self) -> RateCurve:
-        """The max_num_seqs with the largest goodput at any rate."""
-        return max(self.by_rate, key=lambda curve: curve.best.run.good_rps)
+        """The max_num_seqs with the largest goodput at any rate; the case's own where that is within 1 % of it."""
+        most = max(self.by_rate, key=lambda curve: curve.best.run.good_rps)
+        own = self.setting(self.own_max_num_seqs)
+        alike = own is not None and own.best.run.good_rps >= (1.0 - _ALIKE) * most.best.run.good_rps
+        return own if own is not None and alike else most
 
     def setting(self, max_num_seqs: int) -> RateCurve | None:
         """Return one setting's runs."""
@@ -166,7 +172,7 @@ def simulated_goodput(case: Case, promise: Promise, chosen: int, count: int) -> 
     settings = {min(round(best.batch * factor), largest) for factor in _SETTING_FACTORS} | {case.limits.max_num_seqs, largest}
     curves = (_over_rates(case, promise, seqs, (rates, count)) for seqs in sorted(settings))
     by_rate = tuple(curve for curve in curves if curve.points)
-    return SimulatedGoodput(points, best, by_rate) if by_rate else None
+    return SimulatedGoodput(points, best, by_rate, case.limits.max_num_seqs) if by_rate else None
 
 
 def _over_rates(case: Case, promise: Promise, seqs: int, runs: tuple[Sequence[float], int]) -> RateCurve:
@@ -196,14 +202,17 @@ def goodput_explanation(found: SimulatedGoodput, promise: Promise, formula: Best
             f"{lost:.0%} less goodput"
         )
     else:
-        answer = (
-            f"Goodput is largest with {best.batch} sequences, as many as the engine runs: no target is missed for more throughput"
-        )
+        answer = f"Goodput and throughput are both largest with {best.batch} sequences: no larger batch makes more tokens a second"
+    reach = "reaches the most" if setting.max_num_seqs != found.own_max_num_seqs else "is as good as any tried"
+    beside = (
+        f"; {fastest.batch}: {fastest.run.tokens_per_s:,.0f} tokens/s, {fastest.run.good_share:.1%}"
+        if fastest.batch != best.batch
+        else ""
+    )
     return Explanation(
         answer,
         f"{best.batch} in the batch: {best.run.tokens_per_s:,.0f} tokens/s, {best.run.good_share:.1%} of requests within TTFT "
-        f"{promise.ttft_s:g} s and TPOT {promise.tpot_s * 1e3:g} ms; {fastest.batch}: {fastest.run.tokens_per_s:,.0f} tokens/s, "
-        f"{fastest.run.good_share:.1%}. Decode alone: {formula.explanation.formula}",
-        f"With requests that come by themselves max_num_seqs {setting.max_num_seqs} reaches the most: {peak.run.good_rps:.3g} good "
+        f"{promise.ttft_s:g} s and TPOT {promise.tpot_s * 1e3:g} ms{beside}. Decode alone: {formula.explanation.formula}",
+        f"With requests that come by themselves max_num_seqs {setting.max_num_seqs} {reach}: {peak.run.good_rps:.3g} good "
         f"requests/s where {peak.rate_rps:.3g} come",
     )

@@ -259,6 +259,13 @@ def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: 
         return found.explanation
     number, share = found.in_flight, found.kv_bytes / (case.kv_tokens * case.kv_bytes_per_token)
     limit = case.limits.max_num_seqs
+    if run is not None and not run.stable and found.duration_s is not None:
+        rate_rps = number / found.duration_s
+        answer = (
+            f"The queue grows without end: this replica doesn't serve {rate_rps:.4g} requests a second. If prefills "
+            f"slowed no one else, {number:.4g} would be in flight."
+        )
+        return Explanation(answer, found.explanation.formula, _room(number, limit, run))
     if number > limit:
         tail = f"; max_num_seqs lets {limit} of them run, the rest wait"
     elif share > 1.0:

@@ -255,13 +255,18 @@ def _most_room(points: Sequence[FrontierPoint]) -> FrontierPoint | None:
     return min(near, key=lambda point: (point.run.ttft_p99_s, point.budget))
 
 
+def _decoding(decoders: Decoders) -> str:
+    return f"{decoders.sequences:g} decoder{'' if decoders.sequences == 1.0 else 's'}"
+
+
 def bounds_explanation(bounds: BudgetBounds, beside: Beside) -> Explanation:
     """Return between which budgets both targets hold by formula."""
     floor, decoders = bounds.floor, beside.decoders
     knee = bounds.knee
     if bounds.cap == 0:
+        takes = "takes" if decoders.sequences == 1.0 else "take"
         answer = (
-            f"No budget holds the TPOT target: {decoders.sequences:g} decoders alone take {bounds.decode_s * 1e3:.3g} ms a step, "
+            f"No budget holds the TPOT target: {_decoding(decoders)} alone {takes} {bounds.decode_s * 1e3:.3g} ms a step, "
             f"over {beside.tpot_s * 1e3:g} ms"
         )
     elif floor is None:
@@ -275,7 +280,7 @@ def bounds_explanation(bounds: BudgetBounds, beside: Beside) -> Explanation:
         )
     return Explanation(
         answer,
-        f"cap: {decoders.sequences:g} decoders at {decoders.context_tokens:,.0f} tokens + largest chunk = {bounds.cap:,} tokens in "
+        f"cap: {_decoding(decoders)} at {decoders.context_tokens:,.0f} tokens + largest chunk = {bounds.cap:,} tokens in "
         f"{bounds.cap_step_s * 1e3:.3f} ms ≤ {beside.tpot_s * 1e3:g} ms",
         f"--max-num-batched-tokens {bounds.cap}" if bounds.cap else f"knee with decoders: {knee.with_decoders_tokens} tokens",
     )
@@ -291,7 +296,7 @@ def frontier_explanation(found: Frontier, beside: Beside) -> Explanation | None:
     if not holding:
         answer = f"No simulated budget holds both targets; {best.budget:,} comes nearest: {reached}"
     elif len(holding) == 1:
-        answer = f"Only budget {best.budget:,} holds both targets: {reached}"
+        answer = f"Of the budgets tried only {best.budget:,} holds both targets: {reached}"
     else:
         answer = (
             f"Budgets from {holding[0]:,} to {holding[-1]:,} hold both targets; {best.budget:,} leaves the most room: {reached}"
@@ -314,7 +319,7 @@ def why_elsewhere(bounds: BudgetBounds, parts: KneeParts, best: int | None) -> s
         f"The data sheet's peak and bandwidth put the knee at {knee.paper_tokens:.0f} tokens, the rates that kernels reach at "
         f"{knee.linear_tokens:.0f}. A step of {parts.tokens} tokens takes {parts.total_s * 1e3:.3g} ms: linear layers "
         f"{parts.bound_s * 1e3:.3g} ms and {ramp:.0%} more because efficiency ramps up rather than turns a corner, attention "
-        f"{parts.attention_s * 1e3:.3g} ms, launches, head and activations {parts.fixed_s * 1e3:.3g} ms, host "
+        f"{parts.attention_s * 1e3:.3g} ms, launches, head, activations and all-reduces {parts.fixed_s * 1e3:.3g} ms, host "
         f"{parts.host_s * 1e3:.3g} ms. Those parts don't shrink with a smaller budget, so a measured curve bends elsewhere, and "
         f"what a budget does to waiting prompts isn't in the roofline at all.{found}"
     )

@@ -71,6 +71,22 @@ def test_goodput_over_rates_peaks_and_collapses() -> None:
     assert found.setting(CASE.limits.max_num_seqs) is not None
 
 
+def test_the_own_setting_stays_where_no_other_serves_more_good_requests() -> None:
+    # Outputs of two tokens: prefill is all of the work, and few decode at once whatever max_num_seqs allows.
+    lengths = ConstantLengths(prompt=Constant(tokens=2000), output=Constant(tokens=2))
+    workload = CASE.workload.model_copy(update={"lengths": lengths})
+    prefill = replace(CASE, workload=workload, lengths=workload.length_stats())
+    promise = Promise(1.0, 0.5, prefill.context_tokens)
+    found = simulated_goodput(prefill, promise, 8, 600)
+    assert found is not None
+    most = max(curve.best.run.good_rps for curve in found.by_rate)
+    assert found.best_setting.best.run.good_rps >= 0.99 * most
+    assert found.best_setting.max_num_seqs == CASE.limits.max_num_seqs
+    said = goodput_explanation(found, promise, formula_batch(prefill, promise))
+    assert f"max_num_seqs {CASE.limits.max_num_seqs} is as good as any tried" in said.setting
+    assert "as many as the engine runs" not in said.answer
+
+
 def test_both_targets_count() -> None:
     loose = closed_run(CASE, 24, Promise(1.0, 0.1, 2048.0))
     late = closed_run(CASE, 24, Promise(1e-3, 0.1, 2048.0))

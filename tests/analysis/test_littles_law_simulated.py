@@ -130,3 +130,15 @@ def test_other_seeds_give_other_runs_and_the_same_seed_the_same() -> None:
     one, same, other = (stream_requests(replace(CASE, seed=7), TEXTBOOK, 50, seed) for seed in (1, 1, 2))
     assert (one.arrival_s == same.arrival_s).all()
     assert not (one.arrival_s == other.arrival_s).all()
+
+
+def test_the_answer_follows_the_run_where_prefills_alone_exceed_the_gpu() -> None:
+    # 10 prompts a second of 20,000 tokens: the formula, whose prefills slow no one else, still finds a number in flight.
+    flood = Stream(10.0, 20_000.0, 10.0)
+    found = fixed(CASE, flood)
+    assert found.exists
+    run = simulated_flight(CASE, flood, 400, 2, (0.5,))
+    assert not run.stable
+    said = flight_explanation(CASE, found, longer_outputs(CASE, flood, found), run)
+    assert said.answer.startswith("The queue grows without end: this replica doesn't serve 10 requests a second")
+    assert "Lower the rate" in said.setting

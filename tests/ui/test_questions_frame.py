@@ -103,3 +103,11 @@ def test_a_scenario_without_an_engine_is_said_not_broken(open_app: Open) -> None
 def test_html_in_a_link_is_text(open_app: Open) -> None:
     app = open_latency(open_app, **{widget_key("flight", "rate"): "<script>alert(1)</script>"})
     assert not any("<script>" in str(element.value) for element in app.markdown)
+
+
+def test_the_replica_asked_is_named_and_a_plan_without_an_answer_is_said(open_app: Open) -> None:
+    captions = [str(element.value) for element in open_latency(open_app).caption]
+    assert any("Asked of one replica, H100 80GB SXM5, with max" in text for text in captions)
+    assert not any("No layout meets" in text for text in captions)
+    hopeless = [str(element.value) for element in open_latency(open_app, ttft="1 ms").caption]
+    assert any("No layout meets the scenario's targets" in text for text in hopeless)

@@ -19,7 +19,7 @@ from planner.ui.components.simulate_jobs import Tell, result_of
 from planner.ui.inputs import scenario_state
 from planner.ui.plans import cached_plan, catalogue_stamp
 from planner.ui.views.question_inputs import Asked, Input, read_asked, widget_key
-from planner.ui.views.questions import Beside, beside_frame
+from planner.ui.views.questions import Beside, asked_of, beside_frame
 from planner.ui.words import literal, sentence, stop
 
 T = TypeVar("T")
@@ -56,10 +56,11 @@ def group_page(group: str, views: Sequence[View]) -> None:
         chosen = _segments("Question", list(titles), widget_key(group, "view"))
         whose = _segments("Asked of", [_OWN, _TEXTBOOK], widget_key(group, "case"))
     view = titles[chosen]
-    case = _case(textbook=whose == _TEXTBOOK)
+    case, answered = _case(textbook=whose == _TEXTBOOK)
     if case is None:
         _keep()
         return
+    st.caption(sentence(asked_of(case, answered=answered)))
     asked = _inputs(view, case)
     _keep()
     if asked.faults:
@@ -128,20 +129,21 @@ def _segments(label: str, options: list[str], key: str) -> str:
     return chosen if chosen in options else options[0]
 
 
-def _case(*, textbook: bool) -> Case | None:
-    """Return the case; None when the scenario has none, after saying why."""
+def _case(*, textbook: bool) -> tuple[Case | None, bool]:
+    """Return the case, and whether its plan has an answer; no case when the scenario has none, after saying why."""
     if textbook:
-        return textbook_case()
+        return textbook_case(), True
     state = scenario_state()
     if state.scenario is None:
         answer.faults(state)
-        return None
+        return None, False
     try:
         with st.spinner("Planning the replica to ask …", show_time=True):
-            return planned_case(cached_plan(state.scenario, catalogue_stamp()))
+            plan = cached_plan(state.scenario, catalogue_stamp())
+            return planned_case(plan), plan.chosen is not None
     except InputError as fault:
         answer.refused(state, fault)
-        return None
+        return None, False
 
 
 def _inputs(view: View, case: Case) -> Asked:

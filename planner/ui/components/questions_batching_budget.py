@@ -25,7 +25,7 @@ from planner.ui.components.common import show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_batching_budget as words
-from planner.ui.views.question_inputs import Asked, Input
+from planner.ui.views.question_inputs import Asked, Input, short
 from planner.ui.views.questions_batching import tpot_input, ttft_input
 from planner.ui.words import sentence
 
@@ -39,7 +39,7 @@ def _inputs(case: Case) -> Sequence[Input]:
     return (
         Input("decoders", "Sequences that decode", f"{decoders.sequences:.0f}", reading.whole, low=1, high=4096),
         Input("context", "Tokens that each has cached", f"{decoders.context_tokens:.0f}", low=1, high=1e6),
-        Input("prompt", "Prompt tokens, mean", f"{case.lengths.prompt_mean:.4g}", low=1, high=1e6),
+        Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean), low=1, high=1e6),
         Input("rate", "Requests/s", f"{case.rate_rps:.4g}", low=1e-3, high=1e4),
         ttft_input(case),
         tpot_input(case),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from planner.analysis.case import Case
+from planner.analysis.goodput import BestBatch
 from planner.analysis.goodput_simulated import (
     Promise,
     SimulatedGoodput,
@@ -61,19 +62,20 @@ def _draw(case: Case, asked: Asked) -> None:
         found = goodput_explanation(run, promise, best)
         with answer.container():
             say(found)
-        _charts(case, promise, run, asked.whole("n"))
+        _charts(case, promise, best, (run, asked.whole("n")))
     beside(words.goodput_rows(case, promise, best, run), "Goodput by formula and simulated")
     found = best.explanation if run is None else goodput_explanation(run, promise, best)
     why((best.explanation.formula,), (found.formula, words.DEFINITION))
     setting(found.setting, words.goodput_code(run, best, promise))
 
 
-def _charts(case: Case, promise: Promise, run: SimulatedGoodput, count: int) -> None:
+def _charts(case: Case, promise: Promise, best: BestBatch, simulated_runs: tuple[SimulatedGoodput, int]) -> None:
+    run, count = simulated_runs
     show(
         curves(words.batch_title(run), _BATCH_AXES, words.batch_curves(run), marks=words.batch_marks(run)), "chart-q-goodput-batch"
     )
     tpot = words.tpot_curves(case, promise, run)
-    show(curves(words.tpot_title(promise, run), _TPOT_AXES, tpot, words.tpot_rules(promise)), "chart-q-goodput-tpot")
+    show(curves(words.tpot_title(promise, best, run), _TPOT_AXES, tpot, words.tpot_rules(promise)), "chart-q-goodput-tpot")
     rates = words.rate_curves(case, run)
     show(curves(words.rate_title(run), _RATE_AXES, rates, marks=words.rate_marks(run)), "chart-q-goodput-rate")
     st.caption(sentence(words.goodput_caption(case, run, count)))

@@ -19,7 +19,7 @@ from planner.ui.components.common import show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_latency_flight as words
-from planner.ui.views.question_inputs import Asked, Input
+from planner.ui.views.question_inputs import Asked, Input, short
 from planner.ui.words import sentence
 
 _REQUESTS = 10_000
@@ -32,8 +32,8 @@ _LONGER_AXES = Axis("Output tokens, mean"), Axis("Requests in flight")
 def _inputs(case: Case) -> Sequence[Input]:
     return (
         Input("rate", "Requests/s of the replica", f"{case.rate_rps:.4g}", low=1e-3, high=1e5),
-        Input("prompt", "Prompt tokens, mean", f"{case.lengths.prompt_mean:.4g}", low=1, high=1e6),
-        Input("output", "Output tokens, mean", f"{case.lengths.output_mean:.4g}", low=1, high=1e6),
+        Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean), low=1, high=1e6),
+        Input("output", "Output tokens, mean", short(case.lengths.output_mean), low=1, high=1e6),
         Input("n", "Requests to simulate", f"{_REQUESTS}", reading.whole, low=100, high=50_000),
     )
 
@@ -42,7 +42,9 @@ def _draw(case: Case, asked: Asked) -> None:
     stream = Stream(asked.number("rate"), asked.number("prompt"), asked.number("output"))
     found = in_flight(stream, case.kv_bytes_per_token, case.coefficients, case.kv_tokens * case.kv_bytes_per_token)
     longer = longer_outputs(case, stream, found)
-    say(flight_explanation(case, found, longer))
+    answer = st.empty()
+    with answer.container():
+        say(flight_explanation(case, found, longer))
     marks = words.flight_marks(found)
     show(curves(words.flight_title(found), _AXES, words.flight_curves(case, stream, found), marks=marks), "chart-q-flight")
 
@@ -51,6 +53,9 @@ def _draw(case: Case, asked: Asked) -> None:
         return simulated_flight(case, stream, asked.whole("n"), _RUNS, _FACTORS)
 
     run = simulated("flight", case, asked, work)
+    if run is not None and not run.stable:
+        with answer.container():
+            say(flight_explanation(case, found, longer, run))
     rules = words.longer_rules(case, longer, stream)
     show(curves(words.longer_title(longer), _LONGER_AXES, words.longer_curves(longer, run), rules), "chart-q-flight-longer")
     beside(words.flight_rows(case, found, with_prefills(case, stream), run), "In flight by formula and simulated")

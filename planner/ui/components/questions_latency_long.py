@@ -76,7 +76,8 @@ def _draw(case: Case, asked: Asked) -> None:
     beside(words.long_rows(found, run), "The long prompt by formula and simulated")
     _table(found, run)
     why(words.long_why(found, experiment))
-    setting(f"{found.explanation.setting} {words.SETTING_NOTE}", words.flags(experiment, threshold_beside(experiment)))
+    threshold = threshold_beside(experiment)
+    setting(f"{found.explanation.setting} {words.setting_note(run)}", words.flags(experiment, threshold, run))
 
 
 def _budgets(case: Case, experiment: Experiment, found: LongPrompt) -> None:

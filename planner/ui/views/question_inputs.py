@@ -9,6 +9,7 @@ from planner.ui import reading
 
 PREFIX = "q-"
 _MAX_SHOWN = 60
+_WHOLE_FROM = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,15 @@ def widget_key(view: str, name: str) -> str:
     'q-little-rate'
     """
     return f"{PREFIX}{view}-{name}"
+
+
+def short(value: float) -> str:
+    """Return a mean as an input shows it: whole from 1,000 on, else with four digits; never with an exponent.
+
+    >>> short(12035.4), short(342.59), short(0.5)
+    ('12035', '342.6', '0.5')
+    """
+    return f"{value:.0f}" if value >= _WHOLE_FROM else f"{value:.4g}"
 
 
 def read_asked(inputs: Sequence[Input], texts: Mapping[str, str]) -> Asked:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from planner.ui.words import DASH
+from planner.analysis.case import Case
+from planner.ui.words import DASH, rate
 
 
 class Beside(NamedTuple):
@@ -29,3 +30,18 @@ def beside_frame(rows: Sequence[Beside]) -> pd.DataFrame:
             "Simulated": [row.simulated or DASH for row in rows],
         }
     )
+
+
+def asked_of(case: Case, *, answered: bool) -> str:
+    """Return whose question it is: the replica with its settings and its load.
+
+    answered : whether the plan has an answer; without one the replica is that of the candidate that comes nearest
+    """
+    limits = case.limits
+    replica = (
+        f"Asked of one replica, {case.label}, with max_num_seqs {limits.max_num_seqs:,}, max_num_batched_tokens "
+        f"{limits.max_num_batched_tokens:,} and {rate(case.rate_rps)}."
+    )
+    if answered:
+        return replica
+    return f"No layout meets the scenario's targets. {replica} It comes nearest, and is given the whole load."

@@ -12,7 +12,7 @@ from planner.analysis.token_budget import BudgetBounds, Frontier
 from planner.ui.charts.curves import Rule
 from planner.ui.charts.marked import Kind, Marked, MarkedCurve
 from planner.ui.views.questions import Beside
-from planner.ui.words import figure, seconds
+from planner.ui.words import figure, plural, seconds
 from planner.units import MS
 
 _POINTS = 80
@@ -42,7 +42,7 @@ def step_title(load: Load, bounds: BudgetBounds) -> str:
     """Return the finding of the chart of steps."""
     if bounds.cap == 0:
         return f"Decode alone takes {seconds(bounds.decode_s)} a step, over the TPOT target"
-    return f"A full step beside {figure(load.decoders.sequences)} decoders crosses the TPOT target at {bounds.cap:,} tokens"
+    return f"A full step beside {plural(int(load.decoders.sequences), 'decoder')} crosses the TPOT target at {bounds.cap:,} tokens"
 
 
 def frontier_curve(case: Case, load: Load, bounds: BudgetBounds, found: Frontier) -> MarkedCurve:
@@ -84,8 +84,8 @@ def budget_rows(load: Load, bounds: BudgetBounds, found: Frontier | None) -> tup
                 f"p99 TPOT at the cap, {bounds.cap:,} tokens",
                 f"≤ {seconds(load.tpot_s)}",
                 None if at_cap is None else seconds(at_cap.run.tpot_p99_s),
-                f"The cap is a full step beside {figure(load.decoders.sequences)} decoders. The run's batch is its own: few steps "
-                "are full, which brings TPOT down; bursts hold more decoders, which brings it up.",
+                f"The cap is a full step beside {plural(int(load.decoders.sequences), 'decoder')}. The run's "
+                "batch is its own: few steps are full, which brings TPOT down; bursts hold more decoders, which brings it up.",
             )
         )
     if bounds.floor is not None:
@@ -125,7 +125,7 @@ def budget_why(bounds: BudgetBounds, load: Load, formula: str) -> list[str]:
     knee, context = bounds.knee, load.decoders.context_tokens
     lines = [
         f"knee of the linear layers = {knee.linear_tokens:.1f} tokens: {knee.explanation.formula}",
-        f"with {rows} decoders at {context:,.0f} tokens FLOPs equal all reads at {knee.with_decoders_tokens} tokens",
+        f"with {plural(rows, 'decoder')} at {context:,.0f} tokens FLOPs equal all reads at {knee.with_decoders_tokens} tokens",
         formula,
     ]
     if bounds.ttft_floor is not None:

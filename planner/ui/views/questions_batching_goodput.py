@@ -98,12 +98,13 @@ def tpot_rules(promise: Promise) -> list[Rule]:
     return [Rule("y", promise.tpot_s / MS, f"TPOT target {seconds(promise.tpot_s)}")]
 
 
-def tpot_title(promise: Promise, found: SimulatedGoodput) -> str:
-    """Return the finding of the chart of TPOT."""
+def tpot_title(promise: Promise, formula: BestBatch, found: SimulatedGoodput) -> str:
+    """Return the finding of the chart of TPOT; formula : decode alone."""
     over = next((point.batch for point in found.by_batch if point.run.tpot_p99_s > promise.tpot_s), None)
     if over is None:
         return "p99 TPOT stays within its target at every batch"
-    return f"Prefills share the steps: simulated p99 TPOT crosses its target by {over} sequences"
+    why = "Prefills share the steps: s" if not formula.binds or over <= formula.batch else "S"
+    return f"{why}imulated p99 TPOT crosses its target by {over:,} sequences"
 
 
 def rate_curves(case: Case, found: SimulatedGoodput) -> list[Curve]:
