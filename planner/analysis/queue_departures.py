@@ -164,13 +164,14 @@ class Departures:
     """p99 TTFT by utilisation, simulated, with each departure on top of those before.
 
     target_s : p99 TTFT [s]; reference : the utilisation at which departures are compared [1]
-    service : prefill as the queue sees it
+    service : prefill as the queue sees it; prompt_tokens : of the prompts served, mean [token]
     mean_wait_s, formula_wait_s : of the queue at the reference, simulated and by Pollaczek and Khinchine [s]
     """
 
     target_s: float
     reference: float
     service: PrefillService
+    prompt_tokens: float
     departures: tuple[Departure, ...]
     mean_wait_s: float
     formula_wait_s: float | None
@@ -183,6 +184,12 @@ class Departures:
     def rate_rps(self, utilisation: float) -> float:
         """Return the requests a second at a utilisation [request/s]."""
         return utilisation / self.service.mean_s
+
+    @property
+    def planned_prompt_tokens_per_s(self) -> float | None:
+        """Prompt tokens a second at the utilisation to plan for [token/s]; None where no load meets the target."""
+        planned = self.whole.planned
+        return None if planned is None else self.rate_rps(planned) * self.prompt_tokens
 
 
 def departures(
@@ -209,7 +216,8 @@ def departures(
     queue = next(point for point in found[0].points if point.utilisation == reference)
     rate_rps = reference / stream.service.mean_s
     wait_s = mg1_wait_s(rate_rps, stream.service.mean_s, stream.service.cv2)
-    return Departures(case.ttft_p99_s, reference, stream.service, found, queue.mean_wait_s, wait_s)
+    prompt_tokens = float(stream.requests.prompt_tokens.mean())
+    return Departures(case.ttft_p99_s, reference, stream.service, prompt_tokens, found, queue.mean_wait_s, wait_s)
 
 
 def limits_at(case: Case, stream: Stream, around: Surroundings, step: Step) -> EngineLimits:

@@ -120,6 +120,23 @@ def queue_alert(capacity_rps: float, ttft_s: float, selector: str = "") -> Alert
     )
 
 
+def prefill_alert(prompt_tokens_per_s: float, ttft_s: float, selector: str = "") -> Alert:
+    """Return the rule that a replica prefills more than is planned for.
+
+    prompt_tokens_per_s : at the planned utilisation [token/s]; ttft_s : target [s]; selector : labels in braces, or nothing
+    """
+    return Alert(
+        "HeadroomPrefill",
+        f"sum by (instance) (rate(vllm:prompt_tokens_total{selector}[5m])) > {prompt_tokens_per_s:.0f}",
+        5,
+        "ticket",
+        f"over {prompt_tokens_per_s:.0f} prompt tokens a second on a replica",
+        f"A replica gets over {prompt_tokens_per_s:.0f} prompt tokens a second, more than it is planned for: p99 TTFT will pass "
+        f"{ttft_s:g} s.",
+        "Add a replica; the target is missed soon past this load.",
+    )
+
+
 def rejections_alert(selector: str = "") -> Alert:
     """Return the rule on requests that the engine's own bounds turn away; the counter is of vLLM 0.33 (v1/metrics/loggers.py)."""
     return Alert(

@@ -135,6 +135,14 @@ def test_the_tail_rises_with_utilisation(cv2: float, seed: int) -> None:
         assert (np.diff(tails) >= -0.02 * tails[:-1]).all()
 
 
+def test_the_rule_to_scale_out_by_is_in_tokens_of_the_prompts_served(mixed: Departures) -> None:
+    assert mixed.whole.planned is not None
+    stream = stream_of(CASE, Prompts(2048.0, 2.2), ALONE, 12_000)
+    assert mixed.prompt_tokens == pytest.approx(stream.requests.prompt_tokens.mean())
+    assert mixed.prompt_tokens != pytest.approx(2048.0, rel=0.01), "prefill times have the mean of such a prompt, the prompts don't"
+    assert mixed.planned_prompt_tokens_per_s == pytest.approx(mixed.rate_rps(mixed.whole.planned) * mixed.prompt_tokens)
+
+
 def test_no_load_meets_a_target_below_one_prefill() -> None:
     case = replace(CASE, ttft_p99_s=0.02)
     stream = stream_of(case, Prompts(2048.0, 2.2), ALONE, 1000)

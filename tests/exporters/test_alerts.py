@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from planner.errors import InputError
-from planner.exporters.alerts import Alert, alerts_for, prometheus_rules
+from planner.exporters.alerts import Alert, alerts_for, prefill_alert, prometheus_rules, rules_file
 from planner.plans import plan
 from planner.plans.results import Plan
 from planner.scenario import scenario_from_dict
@@ -86,3 +86,10 @@ def test_offline_work_is_watched_without_latencies() -> None:
 def test_a_plan_without_an_answer_has_nothing_to_watch(planned: Plan) -> None:
     with pytest.raises(InputError, match="no fleet to watch"):
         alerts_for(replace(planned, chosen=None))
+
+
+def test_the_rule_on_prefill_is_of_each_replica_and_loads() -> None:
+    (rule,) = yaml.safe_load(rules_file([prefill_alert(12_345.4, 0.8, '{model_name="m"}')]))["groups"][0]["rules"]
+    assert rule["expr"] == 'sum by (instance) (rate(vllm:prompt_tokens_total{model_name="m"}[5m])) > 12345'
+    assert rule["labels"] == {"severity": "ticket"}
+    assert "p99 TTFT will pass 0.8 s" in rule["annotations"]["summary"]

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
+from planner.cases import textbook_case
 from planner.ui.charts.curves import Axis, Rule
 from planner.ui.charts.marked import HEIGHT, Kind, Marked, MarkedCurve, marked_curve
+from planner.ui.views.question_inputs import read_asked
+from planner.ui.views.questions_batching import tpot_input, ttft_input
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/batching.py"
@@ -149,6 +152,14 @@ def test_offline_work_has_assumed_targets_that_say_so(open_app: Open, view: str)
     labels = {str(each.label) for each in app.text_input if str(each.key).startswith("q-")}
     if view in {"budget", "goodput", "adaptive"}:
         assert {"TTFT target, assumed", "TPOT target, assumed"} <= labels
+
+
+def test_targets_without_a_unit_are_read_as_in_the_sidebar() -> None:
+    case = textbook_case()
+    asked = read_asked([ttft_input(case), tpot_input(case)], {"ttft": "2", "tpot": "40"})
+    assert (asked.number("ttft"), asked.number("tpot")) == (2.0, 0.04)
+    initial = read_asked([ttft_input(case), tpot_input(case)], {})
+    assert (initial.number("ttft"), initial.number("tpot")) == (case.ttft_p99_s, case.tpot_p99_s)
 
 
 def test_a_scenario_without_an_engine_says_why(open_app: Open) -> None:

@@ -16,6 +16,7 @@ from planner.ui.components.questions import View, beside, say, setting, simulate
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_latency_queue as words
 from planner.ui.views.question_inputs import Asked, Input
+from planner.ui.views.questions_batching import ttft_input
 from planner.ui.words import sentence
 from planner.workloads import CLIENT_CVS, GammaArrivals, PoissonArrivals
 
@@ -41,9 +42,9 @@ _AXES = Axis("Utilisation of prefill: rate × mean prefill time (%)", log=False)
 def _inputs(case: Case) -> Sequence[Input]:
     prompt = _TEXTBOOK_PROMPT if case.textbook else f"{case.lengths.prompt_mean:.4g}"
     spread = "mixed (CV² 2.2)" if case.textbook else _OWN_ROWS
-    target = "1 s" if case.ttft_p99_s is None else f"{case.ttft_p99_s:g} s"
+    target = ttft_input(case)
     return (
-        Input("target", "p99 TTFT target", target, reading.duration("s"), low=1e-3, high=3600),
+        replace(target, name="target", label=f"p99 {target.label}"),
         Input("prompt", "Prompt tokens, mean", prompt, low=1, high=1e5),
         Input("spread", "Prefill times", spread, choices=_SPREADS, help="CV²: variance over squared mean"),
         Input("kv", "KV cache (tokens)", f"{case.kv_tokens}", reading.whole, low=16, high=10**9),
@@ -81,7 +82,7 @@ def _draw(case: Case, asked: Asked) -> None:
     st.caption(sentence(words.caption(_REQUESTS, case.seed)))
     beside(words.queue_rows(run, formula, case), "Utilisation to plan for by formula and simulated")
     why(words.queue_why(formula))
-    setting(formula.explanation.setting, None if run is None else words.alert(run, asked.number("prompt")), "yaml")
+    setting(formula.explanation.setting, None if run is None else words.alert(run), "yaml")
 
 
 VIEW = View("queue", "Why does TTFT shoot up?", _inputs, _draw)

@@ -1,4 +1,4 @@
-"""Inputs that several Batching questions have."""
+"""Inputs that several questions have: the targets, and the textbook's setting."""
 
 from planner.analysis.case import Case
 from planner.ui import reading
@@ -15,17 +15,22 @@ _OPEN = "The scenario leaves this target open; this one is assumed here"
 
 
 def ttft_input(case: Case) -> Input:
-    """Return the TTFT target: the scenario's, or an assumed one where it has none."""
-    return _target("ttft", "TTFT target", case.ttft_p99_s, ASSUMED_TTFT_S)
+    """Return the TTFT target: the scenario's, or an assumed one where it has none; seconds where no unit is written."""
+    return _target("TTFT", case.ttft_p99_s, ASSUMED_TTFT_S, "s")
 
 
 def tpot_input(case: Case, target_s: float | None = None) -> Input:
-    """Return the TPOT target: as given, else the scenario's, or an assumed one where it has none [s]."""
-    return _target("tpot", "TPOT target", target_s or case.tpot_p99_s, ASSUMED_TPOT_S)
+    """Return the TPOT target: as given [s], else the scenario's, or an assumed one; milliseconds where no unit is written."""
+    return _target("TPOT", target_s or case.tpot_p99_s, ASSUMED_TPOT_S, "ms")
 
 
-def _target(name: str, label: str, target_s: float | None, assumed_s: float) -> Input:
-    text = seconds(assumed_s if target_s is None else target_s).replace(NBSP, " ")
-    note = _OPEN if target_s is None else None
-    shown = label if target_s is not None else f"{label}, assumed"
-    return Input(name, shown, text, reading.duration("ms"), low=_SHORTEST_S, high=_LONGEST_S, help=note)
+def _target(metric: str, target_s: float | None, assumed_s: float, unit: str) -> Input:
+    return Input(
+        metric.lower(),
+        f"{metric} target, assumed" if target_s is None else f"{metric} target",
+        seconds(assumed_s if target_s is None else target_s).replace(NBSP, " "),
+        reading.duration(unit),
+        low=_SHORTEST_S,
+        high=_LONGEST_S,
+        help=_OPEN if target_s is None else None,
+    )

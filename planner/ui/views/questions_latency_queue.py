@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from planner.analysis.case import Case
 from planner.analysis.queue_departures import Departure, Departures, Step, same_tail, shown_points
 from planner.analysis.queue_model import PlannedUtilisation, TailCurve
+from planner.exporters.alerts import prefill_alert, rules_file
 from planner.ui.charts.curves import Curve, Mark, Place, Rule
 from planner.ui.colours import ACCENT, GREY, HUES, WARNING
 from planner.ui.views.questions import Beside
@@ -181,19 +182,10 @@ def queue_why(formula: PlannedUtilisation) -> Sequence[str]:
     return lines
 
 
-def alert(found: Departures, mean_prompt_tokens: float) -> str | None:
+def alert(found: Departures) -> str | None:
     """Return the Prometheus rule that says when to scale out; None where no load meets the target."""
-    planned = found.whole.planned
-    if planned is None:
-        return None
-    tokens_per_s = found.rate_rps(planned) * mean_prompt_tokens
-    return (
-        "- alert: ReplicaPastPlannedPrefill\n"
-        f"  expr: sum by (instance) (rate(vllm:prompt_tokens_total[5m])) > {tokens_per_s:.0f}\n"
-        "  for: 5m\n"
-        "  annotations:\n"
-        f"    summary: prompts use over {100.0 * planned:.0f} % of this replica and p99 TTFT will pass {found.target_s:g} s"
-    )
+    tokens_per_s = found.planned_prompt_tokens_per_s
+    return None if tokens_per_s is None else rules_file([prefill_alert(tokens_per_s, found.target_s)])
 
 
 def caption(count: int, seed: int) -> str:
