@@ -14,12 +14,25 @@ class DailyWork(NamedTuple):
     """Equal requests of one day.
 
     prompt_tokens, output_tokens : of one request [token]; prompts_total, outputs_total : tokens of the day [token/day]
+    cached_tokens : leading tokens of each prompt that a prefix cache holds, below the prompt [token]
     """
 
     prompt_tokens: float
     output_tokens: float
     prompts_total: float
     outputs_total: float
+    cached_tokens: float = 0.0
+
+    @classmethod
+    def of_day(cls, prompts_total: float, outputs_total: float, prompt_tokens: float) -> "DailyWork":
+        """Return a day's work by its tokens and the length of a prompt; each request has its share of the outputs."""
+        require_positive("prompts_total", prompts_total, "tokens")
+        return cls(prompt_tokens, outputs_total * prompt_tokens / prompts_total, prompts_total, outputs_total)
+
+    @property
+    def requests(self) -> float:
+        """Requests of the day [request/day]."""
+        return self.prompts_total / self.prompt_tokens
 
     @property
     def running_context_tokens(self) -> float:
@@ -48,6 +61,11 @@ class OfflineFleet:
     read_prefill_share: float
     explanation: Explanation
 
+    @property
+    def gpu_days(self) -> float:
+        """GPUs that the work keeps busy all day [GPU·day/day]."""
+        return self.prefill_gpu_days + self.decode_gpu_days
+
 
 def kv_limited_batch(kv_bytes: float, kv_bytes_per_token: float, work: DailyWork) -> float:
     """Return the sequences that the KV cache holds at their mean context [seq]; both sizes on one GPU [B], [B/token]."""
@@ -59,14 +77,20 @@ def kv_limited_batch(kv_bytes: float, kv_bytes_per_token: float, work: DailyWork
     return kv_bytes / (kv_bytes_per_token * work.running_context_tokens)
 
 
-def packed_prefill_s(prompt_tokens: float, c: StepCoefficients) -> float:
-    """Return the time of one prompt when steps are packed with prompts [s]: FLOPs alone, weights read once for many."""
+def packed_prefill_s(prompt_tokens: float, c: StepCoefficients, cached_tokens: float = 0.0) -> float:
+    """Return the time of one prompt when steps are packed with prompts [s]: FLOPs alone, weights read once for many.
+
+    cached_tokens : of the prompt in the prefix cache, below the prompt [token]
+    """
     require_tokens("prompt_tokens", prompt_tokens)
-    attention_s = c.prefill_s_per_pair * causal_pairs(0.0, prompt_tokens)
+    if not 0.0 <= cached_tokens < prompt_tokens:
+        raise InputError("cached_tokens", cached_tokens, "must be at least 0 and below the prompt", "The last token is computed")
+    new_tokens = prompt_tokens - cached_tokens
+    attention_s = c.prefill_s_per_pair * causal_pairs(cached_tokens, new_tokens)
     if c.window_tokens:
-        attention_s += c.prefill_s_per_window_pair * window_pairs(0.0, prompt_tokens, c.window_tokens)
+        attention_s += c.prefill_s_per_window_pair * window_pairs(cached_tokens, new_tokens, c.window_tokens)
     per_token = c.linear_s_per_token + c.activation_s_per_token + c.all_reduce_s_per_token
-    return prompt_tokens * per_token + attention_s + c.head_s_per_token
+    return new_tokens * per_token + attention_s + c.head_s_per_token
 
 
 def read_step_s(sequences: float, context_tokens: float, c: StepCoefficients) -> float:
@@ -88,10 +112,11 @@ def offline_fleet(work: DailyWork, batch: float, gpus_per_replica: int, c: StepC
         raise InputError("batch", batch, "must be at least 1", "The KV cache must hold one sequence: use more GPUs")
     if gpus_per_replica < 1:
         raise InputError("gpus_per_replica", gpus_per_replica, "must be at least 1", "Give the GPUs that share the model")
-    for field, value in zip(DailyWork._fields, work, strict=True):
+    for field, value in zip(DailyWork._fields[:4], work[:4], strict=True):
         require_positive(field, value, "tokens")
     per_day = gpus_per_replica / DAY_S
-    prefill = work.prompts_total / work.prompt_tokens * packed_prefill_s(work.prompt_tokens, c) * per_day
+    prompt_s = packed_prefill_s(work.prompt_tokens, c, work.cached_tokens)
+    prefill = work.requests * prompt_s * per_day
     step = float(decode_step_s(batch, work.running_context_tokens, c))
     reading = read_step_s(batch, work.running_context_tokens, c)
     decode, read = (work.outputs_total / batch * each * per_day for each in (step, reading))

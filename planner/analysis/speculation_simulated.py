@@ -119,14 +119,14 @@ def _both(case: Case, context_tokens: float, batch: int, rule: DraftRule) -> tup
         for each in run.plain.sequences
     ]
     columns = np.array(times, np.float64).T
-    drafted = _busy(columns[0], columns[1], columns[2], columns[3])
-    without = _busy(plain.first_scheduled_s, plain.first_token_s, plain.finish_s, plain.output_tokens.astype(np.float64))
+    drafted = refilled(columns[0], columns[1], columns[2], columns[3])
+    without = refilled(plain.first_scheduled_s, plain.first_token_s, plain.finish_s, plain.output_tokens.astype(np.float64))
     served = load._replace(prompt_tokens=float(requests.prompt_tokens.mean()), output_tokens=float(requests.output_tokens.mean()))
     formula = shared_speedup(float(batch), served, rule, case.coefficients)
     return BothRuns(batch, drafted[1], without[0], drafted[0], formula, len(requests)), run
 
 
-def _busy(first_scheduled_s: Floats, first_token_s: Floats, finish_s: Floats, output_tokens: Floats) -> tuple[float, float]:
+def refilled(first_scheduled_s: Floats, first_token_s: Floats, finish_s: Floats, output_tokens: Floats) -> tuple[float, float]:
     """Return output tokens a second and sequences in the engine while it is refilled: from its first request's end until its last
     request enters [token/s], [seq].
 

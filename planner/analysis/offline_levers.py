@@ -1,0 +1,274 @@
+"""What a day of batch work costs, and what each lever saves alone and on top of the others, each recomputed as its own fleet."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from planner.analysis.explanation import Explanation
+from planner.analysis.offline import DailyWork, OfflineFleet, offline_fleet
+from planner.errors import InputError
+from planner.hardware.api_prices import BatchDiscount, TokenPrice, batch_discounts, token_prices
+from planner.step_model import StepCoefficients
+from planner.units import HOURS_PER_DAY, MILLION, MINUTE_S
+
+Lever = Literal[
+    "prefix caching", "FP8 weights", "FP8 KV cache", "larger batch", "spot", "another GPU", "idle GPUs off-peak", "length sorting"
+]
+LEVERS: tuple[Lever, ...] = (
+    "prefix caching",
+    "FP8 weights",
+    "FP8 KV cache",
+    "larger batch",
+    "spot",
+    "another GPU",
+    "idle GPUs off-peak",
+    "length sorting",
+)
+_MOST_SEQUENCES = 65536.0
+_DAY_MINUTES = HOURS_PER_DAY * MINUTE_S
+
+
+class Machine(NamedTuple):
+    """A layout that can be rented.
+
+    gpus : of one replica
+    usd_per_gpu_hour, spot_usd_per_gpu_hour : on demand, and interruptible [USD/h]; None where nobody sells it so
+    price_source, spot_source : where the prices come from
+    """
+
+    gpu_id: str
+    gpu_name: str
+    gpus: int
+    usd_per_gpu_hour: float | None
+    spot_usd_per_gpu_hour: float | None
+    price_source: str
+    spot_source: str
+
+
+class Way(NamedTuple):
+    """One way to do the work: a machine, how numbers are stored, the batch, and what it may use."""
+
+    machine: Machine
+    weights: str
+    kv_dtype: str
+    max_num_seqs: float
+    cached: bool = False
+    spot: bool = False
+    idle: bool = False
+
+
+class Engine(NamedTuple):
+    """One replica; kv_tokens : that its KV cache holds [token]."""
+
+    coefficients: StepCoefficients
+    kv_tokens: float
+
+
+Engines = Callable[[Machine, str, str], Engine | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the levers may use.
+
+    engines : the replica of a machine, weights and KV dtype; None where it doesn't start
+    machines : that the work may move to
+    cached_share : of prompt tokens that repeat [1]
+    spot_lost_minutes : that interruptions cost a spot machine a day, in lost work and restarts [min/day]
+    idle_gpu_hours : a day that are paid for already and free in the window [h]
+    hours : in which the work may run [h/day]
+    fp8_weights : the quantization to move to; None where the model is stored in fewer bits already
+    """
+
+    engines: Engines
+    machines: tuple[Machine, ...]
+    cached_share: float
+    spot_lost_minutes: float
+    idle_gpu_hours: float
+    hours: float
+    fp8_weights: str | None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.cached_share < 1.0:
+            raise InputError("cached_share", self.cached_share, "must be at least 0 and below 1", "Give a share of prompt tokens")
+        if not 0.0 < self.hours <= HOURS_PER_DAY:
+            raise InputError("hours", self.hours, "must be above 0 and at most 24", "Give the hours a day that work may run")
+        if not 0.0 <= self.spot_loss < 1.0:
+            bound = "must be at least 0 and leave some of a day's 1,440 minutes to work"
+            raise InputError("spot_lost_minutes", self.spot_lost_minutes, bound, "Give the minutes that interruptions cost")
+        if not self.idle_gpu_hours >= 0.0:
+            raise InputError("idle_gpu_hours", self.idle_gpu_hours, "must be at least 0", "Give GPU-hours a day, 0 for none")
+
+    @property
+    def spot_loss(self) -> float:
+        """Share of a spot machine's time that interruptions cost [1]."""
+        return self.spot_lost_minutes / _DAY_MINUTES
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """A day's work done one way.
+
+    fleet : GPU-days of prompts and decode; gpu_hours : rented, with what interruptions cost [h/day]
+    idle_hours : of GPUs that are paid for already [h/day]; usd_per_day : for the rented ones [USD/day]
+    prefill_usd, decode_usd : the two shares of it [USD/day]; replicas : that finish within the window
+    usd_per_million_tokens : of prompt and output [USD/Mtoken]
+    """
+
+    way: Way
+    fleet: OfflineFleet
+    gpu_hours: float
+    idle_hours: float
+    usd_per_day: float
+    prefill_usd: float
+    decode_usd: float
+    replicas: int
+    usd_per_million_tokens: float
+
+
+class Saving(NamedTuple):
+    """One lever.
+
+    alone, alone_usd : the bill with it alone, and what that saves [USD/day]; None where it can't be pulled here
+    bill, added_usd : the bill with it and all levers before it, and what it saves on top of them [USD/day]
+    """
+
+    lever: Lever
+    alone: Bill | None
+    alone_usd: float
+    bill: Bill
+    added_usd: float
+
+
+def bill_of(way: Way, work: DailyWork, terms: Terms) -> Bill | None:
+    """Return what the work costs one way; None when the engine doesn't start or nobody rents the machine so."""
+    usd = way.machine.spot_usd_per_gpu_hour if way.spot else way.machine.usd_per_gpu_hour
+    engine = terms.engines(way.machine, way.weights, way.kv_dtype)
+    if usd is None or engine is None:
+        return None
+    batch = min(way.max_num_seqs, engine.kv_tokens / work.running_context_tokens)
+    if batch < 1.0:
+        return None
+    cached = terms.cached_share * work.prompt_tokens if way.cached else 0.0
+    fleet = offline_fleet(work._replace(cached_tokens=cached), batch, way.machine.gpus, engine.coefficients)
+    needed = fleet.gpu_days * HOURS_PER_DAY
+    idle = min(terms.idle_gpu_hours, needed) if way.idle else 0.0
+    rented = (needed - idle) / (1.0 - terms.spot_loss if way.spot else 1.0)
+    cost = rented * usd
+    per_replica = terms.hours * way.machine.gpus
+    return Bill(
+        way=way,
+        fleet=fleet,
+        gpu_hours=rented,
+        idle_hours=idle,
+        usd_per_day=cost,
+        prefill_usd=cost * fleet.prefill_share,
+        decode_usd=cost * (1.0 - fleet.prefill_share),
+        replicas=math.ceil((rented + idle) / per_replica),
+        usd_per_million_tokens=cost / (work.prompts_total + work.outputs_total) * MILLION,
+    )
+
+
+def pulled(way: Way, lever: Lever, work: DailyWork, terms: Terms) -> Bill | None:
+    """Return the bill with one more lever pulled; None where it changes nothing that could be priced.
+
+    Another GPU is the cheapest machine of all with everything else as it is. Length sorting changes no bill of an engine that
+    refills its batch: it is what static batches lose.
+    """
+    if lever == "another GPU":
+        return _cheapest(bill_of(way._replace(machine=machine), work, terms) for machine in terms.machines)
+    if lever == "FP8 weights":
+        return None if terms.fp8_weights is None else bill_of(way._replace(weights=terms.fp8_weights), work, terms)
+    changes: dict[Lever, Way] = {
+        "prefix caching": way._replace(cached=True),
+        "FP8 KV cache": way._replace(kv_dtype="fp8"),
+        "larger batch": way._replace(max_num_seqs=_MOST_SEQUENCES),
+        "spot": way._replace(spot=True),
+        "idle GPUs off-peak": way._replace(idle=True),
+        "length sorting": way,
+    }
+    return bill_of(changes[lever], work, terms)
+
+
+def stacked(way: Way, work: DailyWork, terms: Terms) -> tuple[Bill, tuple[Saving, ...]]:
+    """Return the present bill, and the levers in the order of the dollars that each saves on top of those before it.
+
+    Each step tries every lever that is left and takes the one that saves most; those that save nothing, or cost more, come last
+    and are not pulled.
+    """
+    base = bill_of(way, work, terms)
+    if base is None:
+        raise InputError("way", way.machine.gpu_name, "has no engine that starts, or no price", "Choose another GPU or a price")
+    left, bill, found = list(LEVERS), base, list[Saving]()
+    while left:
+        tried = [(lever, pulled(bill.way, lever, work, terms) or bill) for lever in left]
+        lever, best = min(tried, key=lambda pair: pair[1].usd_per_day)
+        saved = bill.usd_per_day - best.usd_per_day
+        if saved <= 0.0:
+            break
+        found.append(_saving(lever, base, best, saved, (work, terms)))
+        left.remove(lever)
+        bill = best
+    rest = [_saving(lever, base, bill, 0.0, (work, terms)) for lever in left]
+    return base, (*found, *sorted(rest, key=lambda each: -each.alone_usd))
+
+
+def _saving(lever: Lever, base: Bill, bill: Bill, added_usd: float, asked: tuple[DailyWork, Terms]) -> Saving:
+    alone = pulled(base.way, lever, *asked)
+    return Saving(lever, alone, 0.0 if alone is None else base.usd_per_day - alone.usd_per_day, bill, added_usd)
+
+
+def over_windows(bill: Bill, hours: Iterable[float]) -> tuple[tuple[float, int], ...]:
+    """Return the replicas that finish a day's work within so many hours [h], for each window."""
+    total = bill.gpu_hours + bill.idle_hours
+    return tuple((each, math.ceil(total / (each * bill.way.machine.gpus))) for each in hours)
+
+
+def _cheapest(bills: Iterable[Bill | None]) -> Bill | None:
+    return min((bill for bill in bills if bill is not None), key=lambda bill: bill.usd_per_day, default=None)
+
+
+class ApiBill(NamedTuple):
+    """The same tokens behind a provider's API [USD/day]; batch_usd : by its batch API, None where no discount is known."""
+
+    price: TokenPrice
+    usd_per_day: float
+    batch_usd_per_day: float | None
+    discount: BatchDiscount | None
+
+
+def api_bills(model_id: str, work: DailyWork) -> tuple[ApiBill, ...]:
+    """Return what others ask for the day's tokens, by price, batch prices counted where they are known; empty when none is."""
+    discounts = batch_discounts()
+    found = []
+    for price in token_prices(model_id):
+        usd, discount = price.usd(work.prompts_total, work.outputs_total), discounts.get(price.provider)
+        found.append(ApiBill(price, usd, None if discount is None else usd * (1.0 - discount.share), discount))
+    return tuple(sorted(found, key=lambda bill: bill.usd_per_day if bill.batch_usd_per_day is None else bill.batch_usd_per_day))
+
+
+def offline_explanation(base: Bill, savings: tuple[Saving, ...]) -> Explanation:
+    """Return the answer: GPUs and dollars of a day, the share of prompts, and what the levers leave of it."""
+    fleet, last = base.fleet, savings[-1].bill
+    total = base.usd_per_day
+    best = max(savings, key=lambda each: each.alone_usd)
+    answer = (
+        f"{fleet.gpu_days:,.1f} × {base.way.machine.gpu_name} busy all day, ${total:,.0f}/day: {fleet.prefill_gpu_days:,.1f} for "
+        f"prompts and {fleet.decode_gpu_days:,.1f} for decode at a batch of {fleet.batch:,.0f}. "
+    )
+    pulled_levers = [each for each in savings if each.added_usd > 0.0]
+    if pulled_levers:
+        answer += (
+            f"All levers together bring it to ${last.usd_per_day:,.0f}/day; the largest alone is {best.lever}, "
+            f"${best.alone_usd:,.0f}/day."
+        )
+    else:
+        answer += "No lever saves anything here."
+    names = ", then ".join(each.lever for each in pulled_levers)
+    return Explanation(
+        answer,
+        f"GPU-days = prompts × prefill / day + outputs / batch × step / day = {fleet.prefill_gpu_days:.2f} + "
+        f"{fleet.decode_gpu_days:.2f}; × 24 h × ${base.usd_per_day / base.gpu_hours if base.gpu_hours else 0.0:.2f}/h",
+        f"Pull them in this order: {names}." if names else "Keep the fleet as it is.",
+    )

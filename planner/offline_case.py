@@ -1,0 +1,223 @@
+"""The offline question on a case: its present way to work, the machines that it may move to, and the engines behind them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from planner.analysis.case import Case
+from planner.analysis.offline import DailyWork
+from planner.analysis.offline_levers import Engine, Machine, Terms, Way
+from planner.calibration.records import TEXTBOOK as TEXTBOOK_RECORD
+from planner.calibration.records import CalibrationRecord, load_record, record_for
+from planner.cases import TEXTBOOK_GPU
+from planner.deployment import Deployment, Parallelism, shard
+from planner.engines import engine_defaults
+from planner.errors import InputError
+from planner.hardware import load_market
+from planner.memory import memory_budget
+from planner.models import QUANTIZATIONS, ModelSpec, load_model
+from planner.plans.candidates import Layout, layouts, quantization_for
+from planner.plans.load import planned_load
+from planner.pricing import Tariff
+from planner.questions import ENGINE_VERSION, LARGE_MODEL, MEMORY_BYTES, MEMORY_UTILIZATION
+from planner.scenario import HardwareChoice, ModelChoice, Scenario, scenario_from_json
+from planner.step_coefficients import coefficients_for
+from planner.step_model import StepCoefficients
+from planner.units import DAY_S
+
+_TEXTBOOK_WORK = DailyWork(1000.0, 250.0, 8e9, 2e9)
+_TEXTBOOK_TP, _TEXTBOOK_SEQS, _TEXTBOOK_OTHER_BYTES = 4, 1024.0, 4e9
+_UNKNOWN_SHARE, _SPOT_LOST_MINUTES, _WINDOW_HOURS = 0.5, 20.0, 24.0
+_TEXTBOOK_IDLE_HOURS = 24.0
+_FP8 = "fp8"
+_SIXTEEN_BITS = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineCase:
+    """What the offline question starts from.
+
+    model : that does the work; way : how it is done now; work : of a day
+    terms : what the levers may use, at their first values; cached_source : where the share of repeated prompt tokens comes from
+    deploy : the deployment of a machine, weights and KV dtype, for a simulation
+    """
+
+    model: ModelSpec
+    way: Way
+    work: DailyWork
+    terms: Terms
+    cached_source: str
+    deploy: Callable[[Machine, str, str], Deployment]
+
+
+def offline_case(case: Case) -> OfflineCase:
+    """Return the offline question on a case: a 70B model's ten billion tokens a day for the textbook's, else the scenario's load.
+
+    Raises InputError when nobody rents the case's machine.
+    """
+    return _textbook() if case.textbook else _own(case)
+
+
+@lru_cache(maxsize=1)
+def _textbook() -> OfflineCase:
+    model = load_model(LARGE_MODEL)
+    scenario = Scenario(model=ModelChoice(id=LARGE_MODEL))
+    machines = _machines(scenario, model)
+    own = next(each for each in machines if each.gpu_id == TEXTBOOK_GPU and each.gpus == _TEXTBOOK_TP)
+    found: dict[tuple[str, int, str, str], Engine | None] = {}
+    gpus = {layout.gpu.id: layout.gpu for layout in _layouts(scenario, model)}
+    record = load_record(TEXTBOOK_RECORD)
+
+    def deploy(machine: Machine, weights: str, kv_dtype: str) -> Deployment:
+        gpu = gpus[machine.gpu_id]
+        config = engine_defaults("vllm", ENGINE_VERSION, gpu, machine.gpus)
+        return Deployment(gpu, model, QUANTIZATIONS[weights], kv_dtype, Parallelism(tp=machine.gpus), config)
+
+    def kv_tokens(deployment: Deployment) -> float:
+        total = MEMORY_BYTES if deployment.gpu.id == TEXTBOOK_GPU else deployment.gpu.memory_reported_bytes
+        part = shard(deployment)
+        free = total * MEMORY_UTILIZATION - _TEXTBOOK_OTHER_BYTES - float(part.weights.total)
+        return max(free, 0.0) / float(part.kv.full_bytes_per_token)
+
+    def engines(machine: Machine, weights: str, kv_dtype: str) -> Engine | None:
+        key = (machine.gpu_id, machine.gpus, weights, kv_dtype)
+        if key not in found:
+            found[key] = _engine(lambda: deploy(machine, weights, kv_dtype), lambda _: record, kv_tokens)
+        return found[key]
+
+    way = Way(own, "bf16", "bf16", _TEXTBOOK_SEQS)
+    terms = Terms(
+        engines, machines, _UNKNOWN_SHARE, _SPOT_LOST_MINUTES, _TEXTBOOK_IDLE_HOURS, _WINDOW_HOURS, _eight_bit_weights(model)
+    )
+    return OfflineCase(model, way, _TEXTBOOK_WORK, terms, "assumed", deploy)
+
+
+def _own(case: Case) -> OfflineCase:
+    scenario = scenario_from_json(case.key)
+    model = case.deployment.model
+    machines = _machines(scenario, model)
+    gpu_id, gpus = case.deployment.gpu.id, case.deployment.gpus_per_replica
+    own = next((each for each in machines if each.gpu_id == gpu_id and each.gpus == gpus), None)
+    if own is None or own.usd_per_gpu_hour is None:
+        raise InputError("price", case.label, "has no price on demand", "Give hardware.usd_per_gpu_hour, or choose another GPU")
+    found: dict[tuple[str, int, str, str], Engine | None] = {}
+    known = {layout.gpu.id: layout.gpu for layout in _layouts(scenario, model)} | {gpu_id: case.deployment.gpu}
+    choice = scenario.engine
+    held = {name: value for name in ("gpu_memory_utilization", "block_size") if (value := getattr(choice, name)) is not None}
+
+    def deploy(machine: Machine, weights: str, kv_dtype: str) -> Deployment:
+        gpu = known[machine.gpu_id]
+        config = engine_defaults(choice.engine, choice.version, gpu, machine.gpus, "offline")
+        config = config.replace(max_model_len=case.limits.max_model_len, **held)
+        quantization = case.deployment.quantization if weights == case.deployment.quantization.id else QUANTIZATIONS[weights]
+        return Deployment(gpu, model, quantization, kv_dtype, Parallelism(tp=machine.gpus), config)
+
+    def record_of(deployment: Deployment) -> CalibrationRecord:
+        if choice.calibration_id is not None:
+            named = load_record(choice.calibration_id)
+            if named.gpu_id in (None, deployment.gpu.id):
+                return named
+        return record_for(deployment.gpu, choice.engine, choice.version, deployment.quantization.compute_dtype, "offline")
+
+    def kv_tokens(deployment: Deployment) -> float:
+        budget = memory_budget(deployment)
+        if not budget.fits:
+            return 0.0
+        return float(budget.one_group_blocks(max(round(case.context_tokens), 1)) * budget.block_size)
+
+    def engines(machine: Machine, weights: str, kv_dtype: str) -> Engine | None:
+        key = (machine.gpu_id, machine.gpus, weights, kv_dtype)
+        if key not in found:
+            found[key] = _engine(lambda: deploy(machine, weights, kv_dtype), record_of, kv_tokens)
+        return found[key]
+
+    load = planned_load(scenario, case.workload, case.lengths)
+    prompt, output = float(case.lengths.prompt_mean), float(case.lengths.output_mean)
+    work = DailyWork(prompt, output, load.mean_rps * DAY_S * prompt, load.mean_rps * DAY_S * output)
+    hits = case.workload.prefix_hits
+    share = _UNKNOWN_SHARE if hits is None else min(hits.unbounded_hit_rate, 0.99)
+    source = "assumed: this workload's reuse isn't known" if hits is None else hits.source.ref
+    way = Way(own, case.deployment.quantization.id, case.deployment.kv_dtype, float(case.limits.max_num_seqs))
+    terms = Terms(engines, machines, share, _SPOT_LOST_MINUTES, 0.0, _WINDOW_HOURS, _eight_bit_weights(model))
+    return OfflineCase(model, way, work, terms, source, deploy)
+
+
+def _eight_bit_weights(model: ModelSpec) -> str | None:
+    """Return the quantization to move to; None for a model that comes in fewer than 16 bits."""
+    native = model.native_quantization
+    return None if native is not None and native.weight_bits < _SIXTEEN_BITS else _FP8
+
+
+def _engine(
+    deploy: Callable[[], Deployment], record_of: Callable[[Deployment], CalibrationRecord], kv_tokens: Callable[[Deployment], float]
+) -> Engine | None:
+    """Return a replica; None where the model can't be split so, the GPU lacks the precision, or nothing is left for the cache."""
+    try:
+        deployment = deploy()
+        coefficients: StepCoefficients = coefficients_for(deployment, record_of(deployment))
+    except InputError:
+        return None
+    tokens = kv_tokens(deployment)
+    return Engine(coefficients, tokens) if tokens > 0.0 else None
+
+
+def _layouts(scenario: Scenario, model: ModelSpec, basis: Literal["on_demand", "spot"] = "on_demand") -> tuple[Layout, ...]:
+    """Return every layout with a price, whatever GPU the scenario names."""
+    own = scenario.hardware
+    wide = HardwareChoice(provider=own.provider, region=own.region, usd_per_gpu_hour=own.usd_per_gpu_hour, price_basis=basis)
+    asked = scenario.model_copy(update={"hardware": wide, "engine": scenario.engine.model_copy(update={"logged_kv_tokens": None})})
+    return layouts(asked, model, quantization_for(scenario, model))
+
+
+def _machines(scenario: Scenario, model: ModelSpec) -> tuple[Machine, ...]:
+    """Return the layouts that the work may move to, with their cheapest price a GPU-hour."""
+    try:
+        spot = {(each.gpu.id, each.tensor_parallel): each for each in _layouts(scenario, model, "spot")}
+    except InputError:
+        spot = {}
+    return tuple(
+        _machine(layout, spot.get((layout.gpu.id, layout.tensor_parallel)))
+        for layout in _layouts(scenario, model)
+        if layout.refusal is None
+    )
+
+
+def _machine(layout: Layout, spot: Layout | None) -> Machine:
+    tariff = _cheapest(layout)
+    interruptible = None if spot is None else _cheapest(spot)
+    usd = None if tariff is None else _usd_per_gpu_hour(tariff, layout.tensor_parallel)
+    spot_usd, spot_source = None, "no spot price is known"
+    if interruptible is not None and interruptible.as_of is not None:
+        spot_usd = _usd_per_gpu_hour(interruptible, layout.tensor_parallel)
+        spot_source = _named(interruptible)
+    elif tariff is not None and usd is not None:
+        discounts = load_market()
+        median = next((each.median for each in discounts.spot_discounts if each.provider == tariff.provider), None)
+        if median is not None:
+            spot_usd = usd * (1.0 - median)
+            spot_source = f"median spot discount of {tariff.provider}, {median:.0%}: {discounts.sources['spot_discounts'].ref}"
+    return Machine(
+        layout.gpu.id,
+        layout.gpu.name,
+        layout.tensor_parallel,
+        usd,
+        spot_usd,
+        "no price is known" if tariff is None else _named(tariff),
+        spot_source,
+    )
+
+
+def _cheapest(layout: Layout) -> Tariff | None:
+    holding = (tariff for tariff in layout.tariffs if tariff.gpus_per_instance >= layout.tensor_parallel)
+    return min(holding, key=lambda tariff: _usd_per_gpu_hour(tariff, layout.tensor_parallel), default=None)
+
+
+def _usd_per_gpu_hour(tariff: Tariff, gpus: int) -> float:
+    """Return the price of a used GPU when a machine holds as many replicas as fit [USD/h]."""
+    return tariff.usd_per_instance_hour / (tariff.gpus_per_instance // gpus * gpus)
+
+
+def _named(tariff: Tariff) -> str:
+    day = "" if tariff.as_of is None else f", {tariff.as_of}"
+    return f"{tariff.provider} {tariff.instance} {tariff.region}{day}: {tariff.source}"
