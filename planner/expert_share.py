@@ -9,7 +9,7 @@ HALF_WIDTH_16 = 750.0
 """Width at which the products of experts stored in 16 bit reach half of their best share.
 
 Poisson sweeps of vLLM 0.19 (vllm-cost-meter, MIT) ask for 0.3 to 0.4 of the linear layers' share for Qwen3-30B-A3B (768 values) on
-A100 PCIe and H100 NVL, and for 0.63 for Mixtral (7,168 values on each of two A100 PCIe); w / (w + 750) gives 0.35 and 0.63.
+A100 PCIe and H100 NVL, and for 0.63 for Mixtral (7,168 values on each of two A100 PCIe); 0.69 · w / (w + 750) gives 0.35 and 0.62.
 """
 
 HALF_WIDTH = 2500.0

@@ -19,7 +19,6 @@ Tokens = npt.NDArray[np.int64]
 
 WAVES = 10
 _NO_ROOM = "a request does not fit in the computed KV cache"
-LEAST_REQUESTS = 40
 MOST_REQUESTS = 20_000
 OPEN_LOOP_REQUESTS = 1000
 DRAWN_REQUESTS = 4000

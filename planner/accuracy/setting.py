@@ -21,7 +21,6 @@ Records = Literal["shipped", "none"]
 
 NODE_GPUS = 8
 _ROOM_TOKENS = 256
-_FIXED = ("fixed", "uniform", "random", "")
 
 
 class NotPredictedError(Exception):

@@ -1,9 +1,11 @@
 """Which job goes first in a rush: what serving small jobs first saves, whom it starves, and what of a job is known in time."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import kendalltau
 
 from planner.analysis.explanation import Explanation
 from planner.analysis.steps import require_positive
@@ -109,13 +111,9 @@ def known_part(prompt_work: npt.ArrayLike, output_work: npt.ArrayLike) -> KnownP
 def rank_agreement(one: npt.ArrayLike, other: npt.ArrayLike) -> float | None:
     """Return Kendall's tau-b of two rankings, from -1 to 1; None where either ranks all alike [1].
 
-    By all pairs, so for up to some thousands of jobs.
-
     >>> rank_agreement([1.0, 2.0, 3.0], [1.0, 3.0, 2.0])
     0.3333333333333333
     """
     a, b = (np.asarray(each, dtype=np.float64) for each in (one, other))
-    rows, columns = np.triu_indices(len(a), 1)
-    up_a, up_b = np.sign(a[rows] - a[columns]), np.sign(b[rows] - b[columns])
-    scale = float(np.sqrt((up_a != 0.0).sum() * float((up_b != 0.0).sum())))
-    return float((up_a * up_b).sum()) / scale if scale > 0.0 else None
+    tau = float(kendalltau(a, b).statistic)
+    return tau if math.isfinite(tau) else None

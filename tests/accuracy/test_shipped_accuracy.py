@@ -35,6 +35,14 @@ def test_intervals_hold_about_four_fifths_of_what_was_measured(source: str) -> N
         assert 74.0 <= covered.covered_pct <= 86.0, metric
 
 
+def test_the_readme_states_the_errors_that_ship() -> None:
+    overall = BY_ID["serving_by_concurrency"].shipped.overall
+    text = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+    tpot, ttft = (round(overall.errors[metric].median_abs_pct) for metric in ("tpot", "ttft"))
+    assert f"on {overall.predicted:,} of {overall.rows:,} closed-loop serving rows" in text
+    assert f"the median error is {tpot} % for TPOT and {ttft} % for TTFT" in text
+
+
 def test_steps_of_held_out_models_and_sizes_reach_their_bars() -> None:
     gpus = {(gpu.gpu, gpu.engine): gpu for gpu in shipped_steps().gpus}
     for gpu in ("h100-80g-sxm", "h200-141g-sxm"):

@@ -13,7 +13,6 @@ from planner.ui.words import sentence
 
 ColumnConfigs = dict[str, ColumnConfig | ButtonColumnResult | str | None]
 READABLE_PX = 820
-_SOURCE_TITLES = ("Figure", "Value", "Kind", "Confidence", "Read", "Source")
 
 
 def heading(text: str) -> None:

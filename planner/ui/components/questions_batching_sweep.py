@@ -23,7 +23,15 @@ def _inputs(_case: Case) -> Sequence[Input]:
     return (
         Input("metric", "Latency", "E2E", choices=_METRICS, help="To the first token, or to the last"),
         Input("p95", "Bound on the p95", words.BY_TARGETS, words.bound, low=1e-4, high=86_400.0, help=words.BOUND_HELP),
-        Input("load", "Highest load", "100%", reading.share, low=0.1, high=2.0, help="Of the rate that saturates the own settings"),
+        Input(
+            "load",
+            "Highest load",
+            "100%",
+            reading.share,
+            low=0.1,
+            high=2.0,
+            help="Of the rate that saturates this replica's own settings",
+        ),
         Input("n", "Requests of each run", f"{_REQUESTS}", reading.whole, low=200, high=10_000),
     )
 

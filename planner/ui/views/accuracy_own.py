@@ -4,6 +4,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import pandas as pd
@@ -194,8 +195,7 @@ def points_sentence(found: Compared) -> str:
 
 
 def _median_error(points: Sequence[FitPoint], name: str) -> float:
-    errors = sorted(abs(point.after / point.measured - 1.0) for point in points if statistic_of(point) == name)
-    return errors[len(errors) // 2]
+    return median(abs(point.after / point.measured - 1.0) for point in points if statistic_of(point) == name)
 
 
 def points_frame(points: Sequence[FitPoint]) -> pd.DataFrame:

@@ -11,7 +11,6 @@ from planner.ui.words import figure, percent, plural, seconds
 from planner.units import MS
 
 CLIP_PCT = (-100.0, 200.0)
-_ALL = "all rows"
 
 
 def overall_rows(source: ShippedAccuracy, metric: Metric) -> list[Row]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from statistics import median
 from typing import Literal
 
 import pandas as pd
@@ -130,8 +131,7 @@ def residual_rows(fit: CalibrationFit, column: Input) -> tuple[list[Row], str]:
 
 
 def _median(rows: Sequence[Row]) -> float:
-    values = sorted(row["error_pct"] for row in rows)
-    return float(values[len(values) // 2])
+    return float(median(row["error_pct"] for row in rows))
 
 
 def error_rows(fit: CalibrationFit) -> tuple[list[Row], str]:

@@ -89,7 +89,7 @@ def sweep_rows(found: Sweep, metric: Metric, knee: Knee) -> tuple[Beside, ...]:
             if within is None
             else f"{figure(within.run.tokens_per_s)} at budget {within.budget:,}, {percent(within.load)} load",
         ),
-        Beside("Rate that saturates the own settings", None, f"{figure(found.saturated_rps)} req/s"),
+        Beside("Rate that saturates this replica's own settings", None, f"{figure(found.saturated_rps)} req/s"),
     )
 
 
