@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from planner.calibration.importers import aiperf, aiperf_records, guidellm, inference_perf, sglang_bench, vllm_bench
 from planner.calibration.importers.documents import Document, documents_of, text_of
 from planner.calibration.importers.run import BenchmarkRun
-from planner.errors import InputError
+from planner.errors import InputError, as_input_error
 
 MAX_RUNS = 200
 
@@ -44,6 +46,14 @@ def read_benchmark(data: bytes, name: str = "benchmark") -> tuple[BenchmarkRun, 
 
 def runs_of(text: str, name: str) -> tuple[BenchmarkRun, ...]:
     """Return the runs in the text of a result file; see read_benchmark."""
+    try:
+        return _runs_of(text, name)
+    except ValidationError as error:
+        fault = as_input_error(error, f"benchmark {name}")
+        raise InputError(f"{name}: {fault.field}", fault.value, fault.bound, fault.remedy) from error
+
+
+def _runs_of(text: str, name: str) -> tuple[BenchmarkRun, ...]:
     documents = documents_of(text, name) if text.lstrip()[:1] in {"{", "["} else []
     if not documents:
         raise InputError(name, text.lstrip()[:40], f"must be a result of {KNOWN}", "Give the tool's JSON file")

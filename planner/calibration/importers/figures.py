@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from planner.calibration.importers.documents import at, number
-from planner.calibration.importers.run import BenchmarkRun, RequestDetail, Spread, Weight
+from planner.calibration.importers.run import MOST_S, BenchmarkRun, RequestDetail, Spread, Weight
 from planner.errors import InputError, as_input_error
 
 Floats = npt.NDArray[np.float64]
@@ -116,7 +116,11 @@ def stated_spread(
 
     get : looks a name up; names : of the four in the tool's words; factor : to seconds
     """
-    mean, p50, p90, p99 = (number(get(name), name, factor) for name in names)
+    times_s = [number(get(name), name, factor) for name in names]
+    for name, time_s in zip(names, times_s, strict=True):
+        if time_s is not None and time_s > MOST_S:
+            raise InputError(name, time_s, f"must be at most {MOST_S:g} s", "Check the unit of the file's times")
+    mean, p50, p90, p99 = times_s
     return Spread(mean_s=mean, p50_s=p50, p90_s=p90, p99_s=p99, weight=weight)
 
 

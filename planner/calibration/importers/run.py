@@ -11,9 +11,11 @@ Weight = Literal["request", "token", "chunk"]
 Metric = Literal["ttft", "tpot", "itl", "e2e"]
 
 MAX_REQUESTS = 200_000
+MOST_S = 1e6
+"""Longest time that a result may state [s]."""
 
 Text = Annotated[str, Field(max_length=300)]
-Seconds = Annotated[float, Field(ge=0, le=1e6)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
 Tokens = Annotated[float, Field(ge=1, le=1e7)]
 Count = Annotated[int, Field(ge=0, le=10**8)]
 Rate = Annotated[float, Field(gt=0, le=1e7)]

@@ -153,6 +153,8 @@ def test_gzip_byte_order_mark_and_nan_are_read() -> None:
         ({"burstiness": -2}, "must not be negative"),
         ({"latencies": [0.0001] * 24}, "ends before its first token"),
         ({"ttfts": [1e-9] * 24, "mean_ttft_ms": 1e-6}, "must lie between"),
+        ({"mean_ttft_ms": 1e300}, "mean_ttft_ms is 1e.297.*must be at most 1e.06 s"),
+        ({"output_lens": [10**9] * 24}, "less than or equal to 10000000"),
         ({"total_output_tokens": 10**400, "ttfts": None}, "must be below 1e15"),
     ],
 )
