@@ -318,10 +318,11 @@ def shown_points(points: Sequence[TailPoint], most_s: float) -> list[tuple[float
 def planned_explanation(found: Departures, formula: PlannedUtilisation) -> Explanation:
     """Return the utilisation to plan for, in words; formula : what the queue alone says."""
     planned, target = found.whole.planned, f"{found.target_s:g} s"
-    alone = "no load" if formula.general is None else f"{formula.general:.1%}"
     if planned is None:
-        answer = f"No load meets p99 TTFT of {target} on this engine; the queue's formula says {alone}."
+        alone = "none does by" if formula.general is None else f"up to {formula.general:.1%} utilisation would by"
+        answer = f"No load meets p99 TTFT of {target} on this engine; {alone} the queue's formula, M/G/1."
         return Explanation(answer, formula.explanation.formula, "Shorten the prompts, raise the target or use a faster GPU.")
+    alone = "that no load does" if formula.general is None else f"{formula.general:.1%}"
     rate_rps = found.rate_rps(planned)
     return Explanation(
         f"Plan for {planned:.1%} utilisation of prefill, {rate_rps:.3g} requests a second: there this engine's p99 TTFT reaches "

@@ -151,6 +151,8 @@ def test_no_load_meets_a_target_below_one_prefill() -> None:
     assert found.whole.planned is None
     assert formula.general is None
     assert planned_explanation(found, formula).answer.startswith("No load meets p99 TTFT of 0.02 s")
+    assert "none does by the queue's formula" in planned_explanation(found, formula).answer
+    assert planned_explanation(found, formula).setting.startswith("Shorten the prompts")
 
 
 def test_time_outside_the_engine_is_part_of_ttft() -> None:

@@ -15,7 +15,7 @@ from planner.ui.components.common import show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_latency_queue as words
-from planner.ui.views.question_inputs import Asked, Input
+from planner.ui.views.question_inputs import Asked, Input, short
 from planner.ui.views.questions_batching import ttft_input
 from planner.ui.words import sentence
 from planner.workloads import CLIENT_CVS, GammaArrivals, PoissonArrivals
@@ -40,7 +40,7 @@ _AXES = Axis("Utilisation of prefill: rate × mean prefill time (%)", log=False)
 
 
 def _inputs(case: Case) -> Sequence[Input]:
-    prompt = _TEXTBOOK_PROMPT if case.textbook else f"{case.lengths.prompt_mean:.4g}"
+    prompt = _TEXTBOOK_PROMPT if case.textbook else short(case.lengths.prompt_mean)
     spread = "mixed (CV² 2.2)" if case.textbook else _OWN_ROWS
     target = ttft_input(case)
     return (
@@ -82,7 +82,8 @@ def _draw(case: Case, asked: Asked) -> None:
     st.caption(sentence(words.caption(_REQUESTS, case.seed)))
     beside(words.queue_rows(run, formula, case), "Utilisation to plan for by formula and simulated")
     why(words.queue_why(formula))
-    setting(formula.explanation.setting, None if run is None else words.alert(run), "yaml")
+    said = formula.explanation if run is None else planned_explanation(run, formula)
+    setting(said.setting, None if run is None else words.alert(run), "yaml")
 
 
 VIEW = View("queue", "Why does TTFT shoot up?", _inputs, _draw)
