@@ -18,6 +18,7 @@ _FLAGS = {
     "concurrency": re.compile(r"--concurrency[ =]'?(\d{1,7})"),
     "rate": re.compile(r"--request-rate[ =]'?([\d.]{1,12})"),
     "pattern": re.compile(r"--(?:arrival-pattern|request-rate-mode)[ =]'?(\w{1,20})"),
+    "smoothness": re.compile(r"--arrival-smoothness[ =]'?([\d.]{1,12})"),
 }
 
 
@@ -115,12 +116,26 @@ def _load(document: Document, name: str) -> dict[str, Any]:
     concurrency = concurrency or (float(flags["concurrency"]) if "concurrency" in flags else None)
     if rate:
         stated = text_at(settings, "arrival_pattern") or text_at(settings, "request_rate_mode") or text_at(settings, "type")
-        pattern = (flags.get("pattern") or stated or "poisson").casefold()
-        arrivals: Arrivals = "constant" if pattern == "constant" else "poisson"
-        return {"arrivals": arrivals, "rate_rps": rate, "concurrency": int(concurrency) if concurrency else None}
+        smoothness = flags.get("smoothness") or at(settings, "smoothness") or at(settings, "arrival_smoothness")
+        gaps = _gaps((flags.get("pattern") or stated or "poisson").casefold(), smoothness, name)
+        return {**gaps, "rate_rps": rate, "concurrency": int(concurrency) if concurrency else None}
     if concurrency:
         return {"arrivals": "closed", "concurrency": int(concurrency)}
     raise InputError(f"{name}: input_config", "none", "must state a concurrency or a request rate", "Run AIPerf with one of them")
+
+
+def _gaps(pattern: str, smoothness: object, name: str) -> dict[str, Any]:
+    """Return how gaps between requests are drawn; smoothness : shape of a gamma law, 1 for Poisson's."""
+    if pattern == "concurrency_burst":
+        raise InputError(f"{name}: arrival pattern", pattern, "is no steady load", "Run AIPerf at a rate or a concurrency")
+    if pattern != "gamma":
+        arrivals: Arrivals = "constant" if pattern == "constant" else "poisson"
+        return {"arrivals": arrivals}
+    shape = float(smoothness) if isinstance(smoothness, str) and _is_number(smoothness) else smoothness
+    burstiness = positive(number(shape, f"{name}: arrival smoothness"))
+    if burstiness is None:
+        raise InputError(f"{name}: arrival smoothness", None, "must be stated of gamma arrivals", "Set --arrival-smoothness")
+    return {"arrivals": "gamma", "burstiness": burstiness}
 
 
 def _is_number(text: str | None) -> bool:

@@ -112,6 +112,25 @@ def test_genai_perf_summary_has_the_same_shape() -> None:
     assert (run.tool, run.concurrency, run.model) == ("genai-perf", 3, "tiny-llama")
 
 
+def test_arrivals_of_aiperf_are_those_of_its_pattern() -> None:
+    changed = document("aiperf.json")
+    command = changed["run_info"]["cli_command"].replace("--concurrency 3", "{}")
+    changed["input_config"]["phases"] = []
+
+    def run_of(flags: str) -> Any:
+        changed["run_info"]["cli_command"] = command.format(flags)
+        return read(changed)
+
+    assert run_of("--request-rate 3").arrivals == "poisson"
+    assert run_of("--request-rate 3 --arrival-pattern 'constant'").arrivals == "constant"
+    bursty = run_of("--request-rate 3 --arrival-pattern gamma --arrival-smoothness 0.25")
+    assert (bursty.arrivals, bursty.burstiness, bursty.rate_rps) == ("gamma", 0.25, 3.0)
+    with pytest.raises(InputError, match="smoothness"):
+        run_of("--request-rate 3 --arrival-pattern gamma")
+    with pytest.raises(InputError, match="no steady load"):
+        run_of("--request-rate 3 --arrival-pattern concurrency_burst")
+
+
 def test_load_of_vllm_results() -> None:
     plain = json.loads(of("vllm_append.json").decode().split("\n{")[0])
     assert read(plain | {"request_rate": 2.0, "max_concurrency": None, "burstiness": 4.0}).arrivals == "gamma"
