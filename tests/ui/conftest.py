@@ -1,6 +1,5 @@
 """A plan to look at and the app to run, each from the project's own files."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,26 +9,15 @@ from streamlit.testing.v1 import AppTest
 from planner.plans import plan
 from planner.plans.results import Plan
 from planner.scenario import Scenario
+from tests.ui.pages_run import run
 
 APP = Path(__file__).resolve().parents[2] / "app.py"
-SECONDS = 120
 Open = Callable[..., AppTest]
 
 
 @pytest.fixture(scope="session")
 def default_plan() -> Plan:
     return plan(Scenario())
-
-
-def run(app: AppTest) -> AppTest:
-    """Run the app until its work is done; an exception on the page fails the test even when nothing else looks at it."""
-    for _ in range(600):
-        app.run(timeout=SECONDS)
-        assert [error.message for error in app.exception] == []
-        if not any(str(button.key).startswith("cancel-") for button in app.button):
-            return app
-        time.sleep(0.1)
-    pytest.fail("the page's work did not end")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The Batching page: each view on the scenario and on the textbook, its charts, bad inputs, no targets, no answer."""
 
 import json
-import time
 from collections.abc import Callable
 
 import altair as alt
@@ -15,10 +14,10 @@ from planner.ui.charts.curves import Axis, Rule
 from planner.ui.charts.marked import HEIGHT, Kind, Marked, MarkedCurve, marked_curve
 from planner.ui.views.question_inputs import read_asked
 from planner.ui.views.questions_batching import tpot_input, ttft_input
+from tests.ui.pages_run import charts, compared, headline, run, text_of
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/batching.py"
-SECONDS = 120
 ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
 TEXTBOOK = {**ONE_GPU, "q-batching-case": "Textbook"}
 VIEWS = {
@@ -31,42 +30,10 @@ VIEWS = {
 }
 
 
-def run(app: AppTest) -> AppTest:
-    """Run the app until its work is done."""
-    for _ in range(200):
-        app.run(timeout=SECONDS)
-        assert [error.message for error in app.exception] == []
-        if not any(str(button.key).startswith("cancel-") for button in app.button):
-            return app
-        time.sleep(0.1)
-    pytest.fail("the page's work did not end")
-
-
 def open_view(open_app: Open, view: str, **query: str) -> AppTest:
     app = open_app(**{**TEXTBOOK, "q-batching-view": VIEWS[view], **query})
     app.switch_page(PAGE)
     return run(app)
-
-
-def headline(app: AppTest) -> str:
-    return next(str(element.value) for element in app.markdown if str(element.value).startswith("#### ")).replace("\\", "")
-
-
-def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.code)).replace("\\", "")
-
-
-def compared(app: AppTest) -> dict[str, tuple[str, str]]:
-    """Return formula and simulation of the comparison, by name."""
-    table = next(frame.value for frame in app.dataframe if "Simulated" in frame.value.columns)
-    return {row["Figure"]: (row["By formula"], row["Simulated"]) for _, row in table.iterrows()}
-
-
-def charts(app: AppTest) -> list[str]:
-    found = app.get("vega_lite_chart")
-    for chart in found:
-        assert json.loads(chart.proto.spec)["layer"]
-    return [chart.proto.alt for chart in found]
 
 
 @pytest.mark.parametrize(

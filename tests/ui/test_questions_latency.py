@@ -1,7 +1,5 @@
 """The Latency page: each view on the scenario and on the textbook, its charts, bad inputs, and a scenario without an answer."""
 
-import json
-import time
 from collections.abc import Callable
 
 import altair as alt
@@ -10,10 +8,10 @@ from streamlit.testing.v1 import AppTest
 
 from planner.ui.charts.curves import Axis, Curve, Mark, curves, taller
 from planner.ui.charts.lanes import Lanes, lanes
+from tests.ui.pages_run import charts, compared, headline, run, text_of
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/latency.py"
-SECONDS = 120
 ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
 TEXTBOOK = {**ONE_GPU, "q-latency-case": "Textbook"}
 VIEWS = {
@@ -24,43 +22,10 @@ VIEWS = {
 }
 
 
-def run(app: AppTest) -> AppTest:
-    """Run the app until its work is done."""
-    for _ in range(200):
-        app.run(timeout=SECONDS)
-        assert [error.message for error in app.exception] == []
-        if not any(str(button.key).startswith("cancel-") for button in app.button):
-            return app
-        time.sleep(0.1)
-    pytest.fail("the page's work did not end")
-
-
 def open_view(open_app: Open, view: str, **query: str) -> AppTest:
     app = open_app(**{**TEXTBOOK, "q-latency-view": VIEWS[view], **query})
     app.switch_page(PAGE)
     return run(app)
-
-
-def headline(app: AppTest) -> str:
-    return next(str(element.value) for element in app.markdown if str(element.value).startswith("#### ")).replace("\\", "")
-
-
-def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.code)).replace("\\", "")
-
-
-def simulated(app: AppTest) -> dict[str, str]:
-    """Return the simulated figures of the comparison, by name."""
-    table = next(frame.value for frame in app.dataframe if "Simulated" in frame.value.columns)
-    return dict(zip(table["Figure"], table["Simulated"], strict=True))
-
-
-def charts(app: AppTest) -> list[str]:
-    found = app.get("vega_lite_chart")
-    for chart in found:
-        spec = json.loads(chart.proto.spec)
-        assert spec["layer"]
-    return [chart.proto.alt for chart in found]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +42,7 @@ def test_the_textbook_gives_the_published_figures(open_app: Open, view: str, ans
     assert answer in headline(app)
     assert len(charts(app)) == drawn
     assert all(len(alternative) > 15 for alternative in charts(app))
-    assert "—" not in set(list(simulated(app).values())[:1])
+    assert "—" not in [simulated for _, simulated in compared(app).values()][:1]
     assert "What to set" in text_of(app)
     assert "Why" in text_of(app)
 
@@ -87,7 +52,7 @@ def test_the_scenarios_own_replica_is_asked(open_app: Open, view: str) -> None:
     app = open_view(open_app, view, **{"q-latency-case": "Your scenario"})
     assert headline(app)
     assert charts(app)
-    assert any(value != "—" for value in simulated(app).values())
+    assert any(simulated != "—" for _, simulated in compared(app).values())
 
 
 @pytest.mark.parametrize(
@@ -112,7 +77,7 @@ def test_a_rate_without_a_steady_state_is_an_answer(open_app: Open) -> None:
     app = open_view(open_app, "flight", **{"q-flight-rate": "500", "q-flight-n": "2000"})
     assert "no steady state" in headline(app)
     assert "The curves never cross" in charts(app)[0]
-    assert simulated(app)["In flight"] == "grows with the run"
+    assert compared(app)["In flight"][1] == "grows with the run"
 
 
 def test_a_target_that_no_load_meets_is_an_answer(open_app: Open) -> None:
@@ -122,7 +87,7 @@ def test_a_target_that_no_load_meets_is_an_answer(open_app: Open) -> None:
 
 def test_bursts_and_caching_are_the_last_departure(open_app: Open) -> None:
     app = open_view(open_app, "queue", **{"q-queue-arrivals": "few clients (CV 2)", "q-queue-cached": "50 %"})
-    figures = simulated(app)
+    figures = {name: simulated for name, (_, simulated) in compared(app).items()}
     assert figures["Utilisation, with arrivals and caching"] != figures["Utilisation, with KV admission"]
     assert "Bursts lengthen the queue" in text_of(app)
     assert "vllm:prompt_tokens_total" in text_of(app)

@@ -1,6 +1,5 @@
 """The Simulate page in Streamlit's test runner: the plan's replay first, right after every change, alive after bad values."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -9,23 +8,12 @@ from streamlit.testing.v1 import AppTest
 from planner.replay import Replay, ReplaySettings, sentence_of
 from planner.ui.components import simulate_jobs
 from planner.ui.words import NBSP, seconds, sentence
+from tests.ui.pages_run import run
 
 Open = Callable[..., AppTest]
-SECONDS = 120
 PAGE = "planner/ui/pages/simulate.py"
 ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
 FEW = {**ONE_GPU, "sim-n": "2000"}
-
-
-def run(app: AppTest) -> AppTest:
-    """Run the app until its work is done; an exception on the page fails the test even when nothing else looks at it."""
-    for _ in range(100):
-        app.run(timeout=SECONDS)
-        assert [error.message for error in app.exception] == []
-        if not any(str(button.key).startswith("cancel-") for button in app.button):
-            return app
-        time.sleep(0.1)
-    pytest.fail("the page's work did not end")
 
 
 @pytest.fixture

@@ -1,0 +1,43 @@
+"""Runs pages of the app without a browser and reads what they say."""
+
+import json
+import time
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+SECONDS = 120
+_MOST_RUNS = 600
+
+
+def run(app: AppTest) -> AppTest:
+    """Run the app until its work is done; an exception on the page fails the test even when nothing else looks at it."""
+    for _ in range(_MOST_RUNS):
+        app.run(timeout=SECONDS)
+        assert [error.message for error in app.exception] == []
+        if not any(str(button.key).startswith("cancel-") for button in app.button):
+            return app
+        time.sleep(0.1)
+    pytest.fail("the page's work did not end")
+
+
+def headline(app: AppTest) -> str:
+    return next(str(element.value) for element in app.markdown if str(element.value).startswith("#### ")).replace("\\", "")
+
+
+def text_of(app: AppTest) -> str:
+    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.code)).replace("\\", "")
+
+
+def compared(app: AppTest) -> dict[str, tuple[str, str]]:
+    """Return formula and simulation of a question's comparison, by name."""
+    table = next(frame.value for frame in app.dataframe if "Simulated" in frame.value.columns)
+    return {row["Figure"]: (row["By formula"], row["Simulated"]) for _, row in table.iterrows()}
+
+
+def charts(app: AppTest) -> list[str]:
+    """Return the finding of each chart, all of which have layers."""
+    found = app.get("vega_lite_chart")
+    for chart in found:
+        assert json.loads(chart.proto.spec)["layer"]
+    return [chart.proto.alt for chart in found]
