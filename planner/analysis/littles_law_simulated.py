@@ -115,6 +115,7 @@ class SimulatedFlight:
     in_flight, duration_s : over the runs, with their interval; law_gap : largest gap between both sides of the law [1]
     most : in flight at most in 99 % of the time, mean over the runs [request]
     dispersion : variance over mean of the number in flight [1]; 1 for independent stays
+    kv_bytes : keys and values held on one GPU, mean over the runs [B]
     by_output : mean output [token] and run, the stream's own among them
     """
 
@@ -124,6 +125,7 @@ class SimulatedFlight:
     law_gap: float
     most: float
     dispersion: float
+    kv_bytes: float
     by_output: tuple[tuple[float, FlightRun], ...]
 
     @property
@@ -150,6 +152,7 @@ def simulated_flight(case: Case, stream: Stream, count: int, runs: int, factors:
         law_gap=max(abs(run.law - run.in_flight) / max(run.in_flight, 1e-12) for run in own),
         most=float(np.mean([run.count.most for run in own])),
         dispersion=float(np.mean([run.count.variance / max(run.count.mean, 1e-12) for run in own])),
+        kv_bytes=float(np.mean([run.kv_share for run in own])) * case.kv_tokens * case.kv_bytes_per_token,
         by_output=tuple(sorted(others, key=lambda pair: pair[0])),
     )
 

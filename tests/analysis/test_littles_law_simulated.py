@@ -53,6 +53,7 @@ def test_prefills_of_others_add_to_the_number_and_to_its_swings() -> None:
     found, run = fixed(CASE, TEXTBOOK), simulated_flight(CASE, TEXTBOOK, 8000, 4, ())
     assert found.in_flight == pytest.approx(12.49, rel=0.01)
     assert run.in_flight.value > 1.08 * found.in_flight
+    assert run.kv_bytes / run.in_flight.value == pytest.approx(found.kv_bytes / found.in_flight, rel=0.02)  # whole blocks take more
     assert run.in_flight.value == pytest.approx(with_prefills(CASE, TEXTBOOK), rel=0.04)
     assert run.dispersion > 1.15
     assert run.most > most_in_flight(found.in_flight)

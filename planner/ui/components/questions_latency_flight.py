@@ -58,7 +58,7 @@ def _draw(case: Case, asked: Asked) -> None:
             say(flight_explanation(case, found, longer, run))
     rules = words.longer_rules(case, longer, stream)
     show(curves(words.longer_title(longer), _LONGER_AXES, words.longer_curves(longer, run), rules), "chart-q-flight-longer")
-    beside(words.flight_rows(case, found, with_prefills(case, stream), run), "In flight by formula and simulated")
+    beside(words.flight_rows(found, with_prefills(case, stream), run), "In flight by formula and simulated")
     if run is not None:
         st.caption(sentence(words.flight_caption(run, asked.whole("n"), case.seed)))
     why(words.flight_why(case, stream, found))

@@ -88,13 +88,12 @@ def longer_title(longer: LongerOutputs) -> str:
     return f"Twice the output puts {figure(longer.growth)} times as many in flight; {last}"
 
 
-def flight_rows(case: Case, found: InFlight, prefills: float | None, simulated: SimulatedFlight | None) -> tuple[Beside, ...]:
+def flight_rows(found: InFlight, prefills: float | None, simulated: SimulatedFlight | None) -> tuple[Beside, ...]:
     """Return the fixed point beside the simulated runs; prefills : in flight with the others' prefills counted."""
     run = None if simulated is None or not simulated.stable else simulated
     number = None if run is None else with_interval(run.in_flight)
     if simulated is not None and run is None:
         number = "grows with the run"
-    kv_bytes = case.kv_tokens * case.kv_bytes_per_token
     law = None if run is None else f"within {percent(max(run.law_gap, 1e-6))}"
     dispersion = "" if run is None else f" Here the variance is {figure(run.dispersion)} × the mean."
     return (
@@ -131,7 +130,7 @@ def flight_rows(case: Case, found: InFlight, prefills: float | None, simulated: 
         Beside(
             "Keys and values",
             None if found.kv_bytes is None else f"{figure(found.kv_bytes / GB)} GB",
-            None if run is None else f"{figure(sum(one.kv_share for one in run.runs) / len(run.runs) * kv_bytes / GB)} GB",
+            None if run is None else f"{figure(run.kv_bytes / GB)} GB",
         ),
     )
 
