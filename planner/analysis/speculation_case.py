@@ -31,7 +31,7 @@ from planner.deployment import shard
 from planner.engines.defaults import graph_ceiling_tokens
 from planner.errors import InputError
 from planner.provenance import Source
-from planner.simulator.speculative import DraftRule
+from planner.simulator.speculative import DraftRule, most_kept_blocks
 
 Method = Literal["ngram", "eagle3", "draft_model"]
 Points = tuple[tuple[float, float], ...]
@@ -172,7 +172,7 @@ def speculation_on(case: Case, asked: Speculating) -> CaseSpeculation:
             for n in batches
         ),
         cells=speedup_map(context, fixed, c, _columns(asked.batch), MAP_ACCEPTANCES),
-        kept_blocks=-(-(k + fixed.lookahead_tokens) // case.limits.block_size),
+        kept_blocks=most_kept_blocks(fixed, case.limits),
         explanation=Explanation("", "", ""),
     )
     return replace(found, explanation=_explanation(found))

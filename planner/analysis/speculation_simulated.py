@@ -1,5 +1,6 @@
 """Speculation simulated: the case's engine with and without drafts on the same requests, at several batches."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ _OPTIONS = SimulationOptions(over_time=False)
 _WAVES = 4
 _LEAST_REQUESTS = 40
 _MOST_REQUESTS = 640
-_MOST_CONTEXT = 1.05
+_LEAST_WAVES = 2
 _STREAM = 14
 
 
@@ -55,7 +56,6 @@ class SimulatedSpeculation:
     budget_tokens, most_scheduled_tokens : a step's budget, and the most that one scheduled, at the batch asked [token]
     cut_drafts, made_drafts : drafts that the budget had no room for, and those verified, at the batch asked [token]
     stale_blocks : most KV blocks that a sequence kept after a rejection without a computed token in them [block]
-    end_tokens : tokens computed past the requests' ends and thrown away, over all runs [token]
     watched : verifications of one request at the batch asked
     dynamic : the same requests with the K of each batch chosen by `ranges`; None where no ranges were given
     """
@@ -74,15 +74,26 @@ class SimulatedSpeculation:
     watched: tuple[Verified, ...]
 
 
-def simulated_speculation(case: Case, context_tokens: float, batch: int, rule: DraftRule) -> SimulatedSpeculation:
+def simulated_speculation(
+    case: Case, asked: tuple[float, int], rule: DraftRule, told: Callable[[int, float], None] | None = None
+) -> SimulatedSpeculation:
     """Serve the case's requests with and without drafts at the batch asked and at a few others; same case, same runs.
 
-    context_tokens : mean cached for a running sequence; the workload's prompts are stretched to it [token]
-    batch : max_num_seqs [seq]; rule : with ranges, the batch asked is also run with them; the others keep K
+    asked : mean tokens cached for a running sequence, to which the workload's prompts are stretched [token], and the batch [seq]
+    rule : with ranges, the batch asked is also run with them; the others keep K
+    told : told of each batch before it runs, with the share of the work that is done [1]
     """
+    context_tokens, batch = asked
     fixed = replace(rule, ranges=())
     batches = sorted({batch, *BATCHES})
-    pairs = [_both(case, context_tokens, size, fixed) for size in batches]
+    weights = np.cumsum([0.0, *(float(_count(size)) for size in (*batches, batch))])
+    pairs = []
+    for position, size in enumerate(batches):
+        if told is not None:
+            told(size, float(weights[position] / weights[-1]))
+        pairs.append(_both(case, context_tokens, size, fixed))
+    if told is not None:
+        told(batch, float(weights[-2] / weights[-1]))
     asked_run = pairs[batches.index(batch)][1]
     runs = [run for _, run in pairs]
     rows = sum(run.totals.rows for run in runs)
@@ -108,10 +119,14 @@ def _limits(case: Case, batch: int) -> EngineLimits:
     return case.limits._replace(max_num_seqs=batch, max_num_batched_tokens=budget, enable_prefix_caching=False)
 
 
+def _count(batch: int) -> int:
+    return min(max(_WAVES * batch, _LEAST_REQUESTS), max(_MOST_REQUESTS, _LEAST_WAVES * batch))
+
+
 def _both(case: Case, context_tokens: float, batch: int, rule: DraftRule) -> tuple[BothRuns, SpeculativeRun]:
     limits = _limits(case, batch)
     load = load_of(case, context_tokens)
-    requests = _requests(case, load, rule, min(max(_WAVES * batch, _LEAST_REQUESTS), _MOST_REQUESTS))
+    requests = _requests(case, load, rule, _count(batch))
     run = simulate_speculation(requests, limits, case.coefficients, rule, np.random.default_rng([case.seed, _STREAM, batch]))
     plain = simulate(requests, limits, case.coefficients, _OPTIONS)
     times = [

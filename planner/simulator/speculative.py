@@ -91,6 +91,15 @@ def drafting_s(shape: StepShape, drafts: int, draft: StepCoefficients | None) ->
     return step_s(first, draft) + (drafts - 1) * step_s(further, draft)
 
 
+def most_kept_blocks(rule: DraftRule, limits: EngineLimits) -> int:
+    """Return the most blocks that a sequence keeps after a rejection without a computed token in them [block].
+
+    A step that is decided while another runs takes blocks as if all drafts in flight were accepted, which doubles what can be lost.
+    """
+    steps = 2 if limits.async_scheduling else 1
+    return -(-(steps * rule.draft_tokens + rule.lookahead_tokens) // limits.block_size)
+
+
 @dataclass(slots=True, eq=False)
 class DraftedSequence(Sequence):
     """A sequence with drafts.

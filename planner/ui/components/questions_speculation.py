@@ -8,7 +8,7 @@ from planner.analysis.case import Case
 from planner.analysis.speculation_case import LAYER_LAUNCH_S, Speculating, busy_batch, speculation_on
 from planner.analysis.speculation_simulated import SimulatedSpeculation, simulated_speculation
 from planner.ui import reading
-from planner.ui.charts.curves import Axis, curves
+from planner.ui.charts.curves import Axis, curves, taller
 from planner.ui.charts.speculation import speedup_map
 from planner.ui.components.common import READABLE_PX, show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
@@ -60,14 +60,17 @@ def _draw(case: Case, asked: Asked) -> None:
     def draw_curves(run: SimulatedSpeculation | None, key: str) -> None:
         with chart.container():
             lines = words.speedup_curves(found, run)
-            show(curves(words.speedup_title(found), _AXES, lines, words.speedup_rules(found), words.speedup_marks(found)), key)
+            rules, marks = words.speedup_rules(found), words.speedup_marks(found)
+            show(taller(curves(words.speedup_title(found), _AXES, lines, rules, marks)), key)
 
     draw_curves(None, "chart-q-spec")
     show(speedup_map(words.map_rows(found), words.map_title(found)), "chart-q-spec-map")
 
     def work(tell: Tell) -> SimulatedSpeculation:
-        tell("Serving the requests with and without drafts", 0.2)
-        return simulated_speculation(case, question.context_tokens, question.batch, found.rule)
+        def told(batch: int, share: float) -> None:
+            tell(f"Serving the requests with and without drafts, {batch:,} sequences at once", share)
+
+        return simulated_speculation(case, (question.context_tokens, question.batch), found.rule, told)
 
     run = simulated("spec", case, asked, work)
     if run is not None:

@@ -96,7 +96,7 @@ def _change(saving: Saving, base: Bill) -> str:
     if saving.lever == "another GPU":
         return f"{machine_of(alone)} alone; {machine_of(saving.bill)} with those above"
     if saving.lever == "length sorting":
-        return "nothing with continuous batching, which refills at once; see static batches below"
+        return "nothing: continuous batching refills at once"
     if saving.lever == "spot":
         return (
             f"{_price(alone.way.machine.spot_usd_per_gpu_hour)} instead of {_price(alone.way.machine.usd_per_gpu_hour)} a GPU-hour"
@@ -168,7 +168,7 @@ def typed(tokens: float) -> str:
     for size, letter in ((BILLION, "B"), (MILLION, "M")):
         if tokens >= size:
             return f"{tokens / size:.3g}{letter}"
-    return f"{tokens:.4g}"
+    return f"{tokens:.0f}"
 
 
 def work_line(asked: OfflineCase) -> str:
@@ -176,8 +176,8 @@ def work_line(asked: OfflineCase) -> str:
     work = asked.work
     return (
         f"{asked.model.name}, {asked.way.weights} weights: {figure(work.requests)} requests a day of "
-        f"{figure(work.prompt_tokens)} prompt and {figure(work.output_tokens)} output tokens, on {asked.way.machine.gpu_name} × "
-        f"{asked.way.machine.gpus} replicas."
+        f"{figure(work.prompt_tokens)} prompt and {figure(work.output_tokens)} output tokens, on replicas of "
+        f"{asked.way.machine.gpu_name} × {asked.way.machine.gpus}."
     )
 
 

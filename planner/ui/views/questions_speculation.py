@@ -58,9 +58,9 @@ def by_position(shares: tuple[float, ...], drafts: int) -> tuple[float, ...]:
 def speedup_curves(found: CaseSpeculation, run: SimulatedSpeculation | None) -> list[Curve]:
     """Return the speed-up by batch: decode alone, with the best K, with prefill in the same steps, and simulated."""
     curves = [
-        Curve("best K of each batch", found.best, GREY, dashed=True, name_at=0.95, name_place="above left"),
-        Curve("decode alone", found.alone, ACCENT, name_at=0.5, name_place="above right"),
-        Curve("with prefill in the same steps", found.together, HUES[2], name_at=0.18, name_place="below right"),
+        Curve("best K of each batch", found.best, GREY, dashed=True, name_at=1.0, name_place="above left"),
+        Curve("decode alone", found.alone, ACCENT, name_at=1.0, name_place="below left"),
+        Curve("with prefill in the same steps", found.together, HUES[2], name_at=0.45, name_place="below left"),
     ]
     if run is not None:
         dots = [(float(each.batch), each.speedup) for each in run.by_batch]
