@@ -158,7 +158,8 @@ def knob_caption(case: Case) -> str:
     """Return what was simulated."""
     return (
         f"What a replica carries: the largest rate of {case.workload.name} at which p99 TTFT and p99 TPOT hold, found as a plan "
-        f"finds it on simulated requests with their own contexts, seed {case.seed}; the KV cache is what each token budget leaves."
+        f"finds it on simulated requests with their own contexts, seed {case.seed}; the KV cache is what each token budget leaves. "
+        "Dollars are those of the replica at that rate, without a plan's headroom and spares."
     )
 
 
