@@ -167,8 +167,11 @@ def jobs_of_rush(case: Case, rush: Rush) -> Jobs:
     at_once = RequestTable(np.zeros(len(requests)), requests.prompt_tokens, requests.output_tokens)
     result = simulate(at_once, case.limits, case.coefficients)
     if result.rejected.any():
-        fault = int(requests.prompt_tokens[int(np.argmax(result.rejected))])
-        raise InputError("Lengths", fault, f"must fit the KV cache of {case.kv_tokens} tokens", "Choose lengths that spread less")
+        first = int(np.argmax(result.rejected))
+        most = min(case.kv_tokens, case.limits.max_model_len or case.kv_tokens)
+        whose = "the KV cache" if most == case.kv_tokens else "max_model_len"
+        bound = f"must fit {whose} of {most} tokens with its output"
+        raise InputError("Lengths", int(requests.prompt_tokens[first]), bound, "Choose lengths that spread less")
     ends = np.sort(result.finish_s)
     first, last = (int(share * (len(ends) - 1)) for share in _MIDDLE)
     running = max(result.averages.running, 1.0)

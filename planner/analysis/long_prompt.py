@@ -67,6 +67,7 @@ def long_prompt(
     total_s = steps[-1].end_s
     after_s = _with_long_context_s(prompt_tokens, decoders, c)
     lockout_s = total_s if size == chunk else 0.0
+    count = "1 step" if len(steps) == 1 else f"{len(steps):,} steps"
     held = f"new arrivals wait {total_s:.2f} s" if lockout_s else "new arrivals share each step"
     return LongPrompt(
         steps,
@@ -77,7 +78,7 @@ def long_prompt(
         lockout_s,
         chunk - steps[-1].chunk_tokens,
         Explanation(
-            f"Inter-token latency goes from {before_s * 1e3:.2f} to at worst {worst_s * 1e3:,.0f} ms for {len(steps)} steps; "
+            f"Inter-token latency goes from {before_s * 1e3:.2f} to at worst {worst_s * 1e3:,.0f} ms for {count}; "
             f"{held}; "
             f"afterwards it stays at {after_s * 1e3:.2f} ms while the long context decodes.",
             f"{prompt_tokens} tokens in chunks of {size} = {budget_tokens} - {decoders.sequences:g} decode rows",

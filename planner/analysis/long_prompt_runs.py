@@ -78,7 +78,7 @@ class LongRun:
     @property
     def chunks(self) -> tuple[SimulatedStep, ...]:
         """The steps that hold a chunk of the long prompt."""
-        return tuple(step for step in self.steps if step.chunk_tokens > 1)
+        return tuple(step for step in self.steps if step.chunk_tokens)
 
     @property
     def itl_before_s(self) -> float:
@@ -94,7 +94,7 @@ class LongRun:
     def itl_after_s(self) -> float | None:
         """The first step that only decodes after the long prompt's last chunk [s]."""
         last = self.chunks[-1].start_s
-        after = [step for step in self.steps if step.start_s > last and step.chunk_tokens <= 1 and step.other_prefill_tokens == 0]
+        after = [step for step in self.steps if step.start_s > last and step.chunk_tokens == 0 and step.other_prefill_tokens == 0]
         return after[0].duration_s if after else None
 
     @property

@@ -26,6 +26,7 @@ from planner.step_model import StepCoefficients
 
 _LARGEST_BUDGET = 2**16
 _MOST_CHUNKS = 512
+_IN_SECONDS_FROM = 10.0
 _ALIKE = 0.05
 _USUAL = (256, 512, 1024, 2048, 4096, 8192)
 
@@ -263,7 +264,12 @@ def bounds_explanation(bounds: BudgetBounds, beside: Beside) -> Explanation:
     """Return between which budgets both targets hold by formula."""
     floor, decoders = bounds.floor, beside.decoders
     knee = bounds.knee
-    if bounds.cap == 0:
+    if bounds.cap == 0 and bounds.decode_s <= beside.tpot_s:
+        answer = (
+            f"No budget holds the TPOT target: beside {_decoding(decoders)} no chunk of such a prompt fits within "
+            f"{beside.tpot_s * 1e3:g} ms a step"
+        )
+    elif bounds.cap == 0:
         takes = "takes" if decoders.sequences == 1.0 else "take"
         answer = (
             f"No budget holds the TPOT target: {_decoding(decoders)} alone {takes} {bounds.decode_s * 1e3:.3g} ms a step, "
@@ -291,7 +297,9 @@ def frontier_explanation(found: Frontier, beside: Beside) -> Explanation | None:
     best = found.best
     if best is None:
         return None
-    reached = f"p99 TTFT {best.run.ttft_p99_s * 1e3:,.0f} ms, p99 TPOT {best.run.tpot_p99_s * 1e3:.3g} ms"
+    ttft_s = best.run.ttft_p99_s
+    ttft = f"{ttft_s * 1e3:,.0f} ms" if ttft_s < _IN_SECONDS_FROM else f"{ttft_s:.3g} s"
+    reached = f"p99 TTFT {ttft}, p99 TPOT {best.run.tpot_p99_s * 1e3:.3g} ms"
     holding = found.holding
     if not holding:
         answer = f"No simulated budget holds both targets; {best.budget:,} comes nearest: {reached}"

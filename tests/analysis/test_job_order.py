@@ -1,6 +1,7 @@
 """Who goes first in a rush: the fluid by hand, its laws, its agreement with the simulator, ageing, errors of the predictor."""
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -140,6 +141,11 @@ def test_feedback_needs_no_lengths_and_pays_by_recomputing(rush: SimulatedRush) 
     assert feedback.ttft_mean_s < first.ttft_mean_s
     assert feedback.recomputed_tokens > 0
     assert feedback.e2e_mean_s > first.e2e_mean_s
+
+
+def test_lengths_beyond_the_context_are_refused_by_its_name() -> None:
+    with pytest.raises(InputError, match="is 500: must fit max_model_len of 400 tokens with its output"):
+        jobs_of_rush(textbook_case().with_limits(max_model_len=400), replace(RUSH, cv2=None))
 
 
 def test_a_rush_of_equal_jobs_gains_nothing() -> None:

@@ -124,3 +124,11 @@ def test_what_cannot_run_is_said() -> None:
         simulated_long_prompt(CASE.with_limits(max_num_seqs=64), TEXTBOOK)
     with pytest.raises(InputError):
         formula(CASE, TEXTBOOK._replace(budget_tokens=64))
+
+
+@pytest.mark.parametrize("prompt_tokens", [1, 2, 8192 - 32 + 1])
+def test_a_chunk_of_one_token_is_a_chunk(prompt_tokens: int) -> None:
+    run = simulated_long_prompt(CASE, Experiment(prompt_tokens, Decoders(32.0, 1024.0), 8192, None, 1.0))
+    assert sum(step.chunk_tokens for step in run.alone.chunks) == prompt_tokens
+    assert run.alone.itl_worst_s > 0.0
+    assert run.alone.itl_after_s is not None

@@ -117,6 +117,8 @@ def test_targets_that_exclude_each_other_are_said() -> None:
     assert "allows" in bounds_explanation(budget_bounds(CASE, LOAD), LOAD).answer
     slow = LOAD._replace(tpot_s=0.009)
     assert "decoders alone take 9.91 ms" in bounds_explanation(budget_bounds(CASE, slow), slow).answer
+    endless = LOAD._replace(prompt_tokens=1e6)
+    assert "no chunk of such a prompt fits within 30 ms" in bounds_explanation(budget_bounds(CASE, endless), endless).answer
     one = slow._replace(decoders=slow.decoders._replace(sequences=1.0), tpot_s=1e-4)
     assert "1 decoder alone takes" in bounds_explanation(budget_bounds(CASE, one), one).answer
     late = LOAD._replace(ttft_s=0.02)

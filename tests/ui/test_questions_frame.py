@@ -46,6 +46,12 @@ def test_a_bad_input_is_a_fault_of_its_own_field(text: str, bound: str) -> None:
     assert "order" not in asked.faults
 
 
+@pytest.mark.parametrize(("text", "bound"), [("0.01", "at least 0.1 ms"), ("4e6", "at most 3600 s")])
+def test_a_bound_is_written_in_the_unit_of_its_input(text: str, bound: str) -> None:
+    tpot = Input("tpot", "TPOT target", "30 ms", reading.duration("ms"), low=1e-4, high=3600.0)
+    assert bound in read_asked([tpot], {"tpot": text}).faults["tpot"].bound
+
+
 def test_a_choice_that_is_not_offered_is_a_fault() -> None:
     assert "must be one of fcfs, shortest" in str(read_asked([ORDER], {"order": "lifo"}).faults["order"])
 

@@ -1,11 +1,14 @@
 """The inputs of a question's view: name in the link, text as people type it, and the value that it states."""
 
+import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import InputError
 from planner.ui import reading
+from planner.units import MS
 
 PREFIX = "q-"
 _MAX_SHOWN = 60
@@ -107,7 +110,21 @@ def _value(each: Input, text: str) -> Any:  # noqa: ANN401 - as the input reads 
     value = each.read(each.label, text)
     if isinstance(value, int | float):
         if each.low is not None and value < each.low:
-            raise InputError(each.label, text, f"must be at least {each.low:g}", "Raise it")
+            raise InputError(each.label, text, f"must be at least {_written(each, each.low)}", "Raise it")
         if each.high is not None and value > each.high:
-            raise InputError(each.label, text, f"must be at most {each.high:g}", "Lower it")
+            raise InputError(each.label, text, f"must be at most {_written(each, each.high)}", "Lower it")
     return value
+
+
+def _written(each: Input, bound: float) -> str:
+    """Return a bound as its own input takes it: a bare number, or with the unit that the bare number doesn't mean.
+
+    >>> _written(Input("tpot", "TPOT", "30 ms", reading.duration("ms"), low=1e-4), 1e-4)
+    '0.1 ms'
+    """
+    bare = f"{bound:.0f}" if bound == int(bound) else f"{bound:g}"
+    for text in (bare, f"{bound:g} s" if bound >= 1.0 else f"{bound / MS:g} ms"):
+        with contextlib.suppress(InputError):
+            if math.isclose(each.read("", text), bound):
+                return text
+    return bare
