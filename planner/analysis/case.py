@@ -61,6 +61,11 @@ class Case:
         """Equal requests of the workload's mean lengths at the case's rate."""
         return Stream(self.rate_rps, float(self.lengths.prompt_mean), float(self.lengths.output_mean))
 
+    @property
+    def full_batch(self) -> float:
+        """Sequences that run at once at most: max_num_seqs, or what the KV cache holds at their mean context; at least 1 [seq]."""
+        return max(1.0, min(float(self.limits.max_num_seqs), self.kv_tokens / max(self.context_tokens, 1.0)))
+
     def in_flight(self, most: int) -> int:
         """Return how many sequences run at the case's rate by Little's law, at least one; `most` where none settles [seq]."""
         found = in_flight(self.stream, self.kv_bytes_per_token, self.coefficients).in_flight

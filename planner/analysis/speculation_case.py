@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple
 
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
-from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.speculation_map import (
     LARGEST_BATCH,
     MAP_ACCEPTANCES,
@@ -112,10 +111,7 @@ class CaseSpeculation:
 
 def busy_batch(case: Case) -> int:
     """Return the sequences in flight at the case's rate by Little's law, at most max_num_seqs and what the KV cache holds [seq]."""
-    most = min(case.limits.max_num_seqs, max(int(case.kv_tokens / max(case.context_tokens, 1.0)), 1))
-    stream = Stream(case.rate_rps, float(case.lengths.prompt_mean), float(case.lengths.output_mean))
-    found = in_flight(stream, case.kv_bytes_per_token, case.coefficients)
-    return most if found.in_flight is None else min(max(round(found.in_flight), 1), most)
+    return case.in_flight(int(case.full_batch))
 
 
 def rule_of(case: Case, asked: Speculating) -> DraftRule:

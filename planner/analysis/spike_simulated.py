@@ -241,8 +241,7 @@ def _measured(case: Case, setting: SpikeSetting, requests: Requests, wanted: Ask
 
 def _gpu_s(case: Case, tries: Tries) -> Floats:
     """Return the GPU time of each served try at a full batch [s]."""
-    running = float(min(case.limits.max_num_seqs, max(case.kv_tokens / max(case.context_tokens, 1.0), 1.0)))
-    prompt_s, output_s = token_costs_s(case.coefficients, running, case.context_tokens, float(case.lengths.prompt_mean))
+    prompt_s, output_s = token_costs_s(case.coefficients, case.full_batch, case.context_tokens, float(case.lengths.prompt_mean))
     cost_s = tries.prompt_tokens * prompt_s + tries.output_tokens * output_s
     return np.where(tries.fate == Fate.SERVED, cost_s, 0.0)
 

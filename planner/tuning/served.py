@@ -15,7 +15,7 @@ from planner.errors import InputError
 from planner.memory import MemoryBudget
 from planner.simulator import EngineLimits, RequestTable, simulate
 from planner.step_coefficients import coefficients_for
-from planner.step_model import StepCoefficients
+from planner.step_model import StepCoefficients, scaled
 from planner.tuning.results import Metric
 
 Floats = npt.NDArray[np.float64]
@@ -148,18 +148,10 @@ def predicted(
 
     Raises InputError when a request is larger than the KV cache.
     """
-    coefficients = slowed(coefficients_for(bench.deployment, record), slower)
+    coefficients = scaled(coefficients_for(bench.deployment, record), slower)
     before_s = record.host.request_s.value
     served = [_serve(load, bench, coefficients, before_s) for load in loads]
     return np.asarray(np.mean([[_figure(times, item, bench.replicas) for item in wanted] for times in served], axis=0))
-
-
-def slowed(c: StepCoefficients, factor: float) -> StepCoefficients:
-    """Return coefficients with every time multiplied by a factor [1]."""
-    if factor == 1.0:
-        return c
-    times = {name: value * factor for name, value in c._asdict().items() if name.endswith("_s") or "_s_per_" in name}
-    return c._replace(**times)
 
 
 def _serve(load: RunLoad, bench: Bench, coefficients: StepCoefficients, before_s: float) -> _Times:

@@ -66,6 +66,13 @@ def test_in_flight_at_its_rate_is_littles_law_within_the_settings() -> None:
     assert dataclasses.replace(textbook, rate_rps=1e4).in_flight(64) == 64, "nothing settles: as many as may"
 
 
+def test_a_full_batch_is_what_the_settings_or_the_cache_allow() -> None:
+    textbook = textbook_case()
+    assert textbook.full_batch == pytest.approx(textbook.kv_tokens / 625.0)
+    assert textbook.with_limits(max_num_seqs=64).full_batch == 64.0
+    assert textbook.with_limits(num_blocks=1).full_batch == 1.0
+
+
 def test_offline_work_has_no_targets() -> None:
     offline = plan(scenario_from_dict({**ONE_GPU, "targets": {"ttft_p99_s": None, "tpot_p99_s": None}}))
     assert planned_case(offline).targets == ()

@@ -37,7 +37,7 @@ def decoders_of(case: Case) -> Decoders:
     """Return the batch in which output tokens decode: the textbook's, else a full one, in which tenants compete."""
     if case.textbook:
         return TEXTBOOK_DECODERS
-    return case.decoders(max(min(float(case.limits.max_num_seqs), case.kv_tokens / case.context_tokens), 1.0))
+    return case.decoders(case.full_batch)
 
 
 def default_requests(case: Case) -> tuple[Request, Request]:
