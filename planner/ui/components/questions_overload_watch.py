@@ -94,7 +94,7 @@ def _drift(case: Case, asked: Asked) -> None:
             show(curves(words.length_title(side, shift), axes, drawn), f"chart-q-drift-{side.lower()}")
     st.dataframe(words.shift_frame(found), hide_index=True, alt="What has shifted", height="content")
     if effect is not None:
-        beside(words.drift_rows(effect, request), "Replicas by GPU time and by a new plan")
+        beside(words.drift_rows(effect, request, asked.number("factor")), "Replicas by GPU time and by a new plan")
     why((words.work_formula(request),), words.drift_notes(asked.whole("n"), case.seed))
     if effect is not None:
         setting(words.drift_setting(effect))

@@ -137,9 +137,10 @@ def shift_frame(shifts: Sequence[Shift]) -> pd.DataFrame:
     )
 
 
-def drift_rows(effect: FleetEffect, work: Work) -> list[Beside]:
-    """Return the effect by GPU time a request, and by planning the fleet again."""
-    scaled = effect.before * work.ratio
+def drift_rows(effect: FleetEffect, work: Work, factor: float) -> list[Beside]:
+    """Return the effect by GPU time, and by planning the fleet again; factor : seen rate over the planned one [1]."""
+    rate_part = "" if factor == 1.0 else f" × {figure(factor)}"
+    scaled = figure(effect.before * work.ratio * factor)
     note = (
         "GPU time alone knows no targets: longer prompts delay others' tokens, shorter outputs end sooner, and replicas come "
         "whole. The plan simulates all of that."
@@ -148,7 +149,7 @@ def drift_rows(effect: FleetEffect, work: Work) -> list[Beside]:
     tuned = "targets missed" if effect.tuned is None else str(effect.tuned)
     bill = None if effect.usd_per_day is None else f"{usd(effect.usd_per_day)}/day"
     return [
-        Beside("Replicas, settings as planned", f"{effect.before} × {figure(work.ratio)} = {figure(scaled)}", as_set, note),
+        Beside("Replicas, settings as planned", f"{effect.before} × {figure(work.ratio)}{rate_part} = {scaled}", as_set, note),
         Beside("Replicas, settings chosen anew", None, tuned),
         Beside("Bill", f"{usd(effect.usd_per_day_before)}/day planned", bill),
     ]

@@ -1,0 +1,24 @@
+"""What the view on drift says: the seen rate counts on both sides of the comparison."""
+
+import pytest
+
+from planner.analysis.drift import Work
+from planner.drift_check import FleetEffect
+from planner.ui.views.questions_overload_watch import drift_answer, drift_rows, drift_setting
+
+EFFECT = FleetEffect(before=4, as_set=10, tuned=9, usd_per_day_before=400.0, usd_per_day=900.0, why_not=None)
+WORK = Work(planned_s=0.1, seen_s=0.15)
+
+
+@pytest.mark.parametrize(("factor", "formula"), [(1.0, "4 × 1.5 = 6"), (2.0, "4 × 1.5 × 2 = 12")])
+def test_replicas_by_gpu_time_follow_the_seen_rate(factor: float, formula: str) -> None:
+    as_set, tuned, bill = drift_rows(EFFECT, WORK, factor)
+    assert as_set.formula == formula
+    assert (as_set.simulated, tuned.simulated) == ("10", "9")
+    assert bill.simulated is not None
+    assert "900" in bill.simulated
+
+
+def test_the_answer_names_the_better_settings() -> None:
+    assert drift_answer("Chat", EFFECT, WORK).startswith("Chat needs 9 replicas where 4 were planned")
+    assert "settings chosen anew" in drift_setting(EFFECT)
