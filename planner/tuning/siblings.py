@@ -54,7 +54,7 @@ of aiconfigurator's silicon table, where 0.03 to 0.05, 0.1 to 0.3 and 0.1 to 0.2
 HOST_FACTOR = 3.0
 _ITERATIONS = 5
 _FOLDS = 5
-_PASSES = 2
+_PASSES = 3
 _ROWS_OF_LAYOUT = 14
 _LEFT_OUT_PATHS = frozenset({"smoothness", "expert_spread"})
 
