@@ -89,7 +89,7 @@ def read_asked(inputs: Sequence[Input], texts: Mapping[str, str]) -> Asked:
 
     >>> rate = Input("rate", "Requests/s", "10", low=0.1, high=1e4)
     >>> read_asked([rate], {"rate": "2k"}).values["rate"], str(read_asked([rate], {"rate": "0"}).faults["rate"])
-    (2000.0, 'Requests/s is 0: must be at least 0.1. Raise it.')
+    (2000.0, "Requests/s is '0': must be at least 0.1. Raise it.")
     """
     values: dict[str, Any] = {}
     faults: dict[str, InputError] = {}
