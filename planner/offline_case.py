@@ -8,8 +8,9 @@ from typing import Literal
 from planner.analysis.case import Case
 from planner.analysis.offline import DailyWork
 from planner.analysis.offline_levers import Engine, Machine, Terms, Way
+from planner.calibration.priors import completed
 from planner.calibration.records import TEXTBOOK as TEXTBOOK_RECORD
-from planner.calibration.records import CalibrationRecord, load_record, record_for
+from planner.calibration.records import CalibrationRecord, host_for, load_record, record_for
 from planner.cases import TEXTBOOK_GPU
 from planner.deployment import Deployment, Parallelism, shard
 from planner.engines import engine_defaults
@@ -54,7 +55,7 @@ class OfflineCase:
 def offline_case(case: Case) -> OfflineCase:
     """Return the offline question on a case: a 70B model's ten billion tokens a day for the textbook's, else the scenario's load.
 
-    Raises InputError when nobody rents the case's machine.
+    A machine that nobody rents has no price; its bill can't be told.
     """
     return _textbook() if case.textbook else _own(case)
 
@@ -98,9 +99,8 @@ def _own(case: Case) -> OfflineCase:
     model = case.deployment.model
     machines = _machines(scenario, model)
     gpu_id, gpus = case.deployment.gpu.id, case.deployment.gpus_per_replica
-    own = next((each for each in machines if each.gpu_id == gpu_id and each.gpus == gpus), None)
-    if own is None or own.usd_per_gpu_hour is None:
-        raise InputError("price", case.label, "has no price on demand", "Give hardware.usd_per_gpu_hour, or choose another GPU")
+    unpriced = Machine(gpu_id, case.deployment.gpu.name, gpus, None, None, "no price is known", "no spot price is known")
+    own = next((each for each in machines if each.gpu_id == gpu_id and each.gpus == gpus), unpriced)
     found: dict[tuple[str, int, str, str], Engine | None] = {}
     known = {layout.gpu.id: layout.gpu for layout in _layouts(scenario, model)} | {gpu_id: case.deployment.gpu}
     choice = scenario.engine
@@ -116,8 +116,10 @@ def _own(case: Case) -> OfflineCase:
     def record_of(deployment: Deployment) -> CalibrationRecord:
         if choice.calibration_id is not None:
             named = load_record(choice.calibration_id)
-            if named.gpu_id in (None, deployment.gpu.id):
+            if named.gpu_id is None:
                 return named
+            if named.gpu_id == deployment.gpu.id:
+                return completed(named.with_host(host_for(choice.engine, "offline")), deployment.gpu)
         return record_for(deployment.gpu, choice.engine, choice.version, deployment.quantization.compute_dtype, "offline")
 
     def kv_tokens(deployment: Deployment) -> float:

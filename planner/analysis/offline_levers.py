@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from scipy.stats import poisson
+
 from planner.analysis.explanation import Explanation
 from planner.analysis.offline import DailyWork, OfflineFleet, offline_fleet
 from planner.errors import InputError
@@ -25,7 +27,10 @@ LEVERS: tuple[Lever, ...] = (
     "idle GPUs off-peak",
     "length sorting",
 )
+CERTAINTY = 0.99
+INTERRUPTION_MINUTES = 10.0
 _MOST_SEQUENCES = 65536.0
+_ROUNDING, _STRIDE = 1e-9, 500
 _DAY_MINUTES = HOURS_PER_DAY * MINUTE_S
 
 
@@ -75,7 +80,7 @@ class Terms:
     engines : the replica of a machine, weights and KV dtype; None where it doesn't start
     machines : that the work may move to
     cached_share : of prompt tokens that repeat [1]
-    spot_lost_minutes : that interruptions cost a spot machine a day, in lost work and restarts [min/day]
+    spot_lost_minutes : that interruptions cost a spot machine a day, in lost work and restarts, about ten each [min/day]
     idle_gpu_hours : a day that are paid for already and free in the window [h]
     hours : in which the work may run [h/day]
     fp8_weights : the quantization to move to; None where the model is stored in fewer bits already
@@ -104,6 +109,11 @@ class Terms:
     def spot_loss(self) -> float:
         """Share of a spot machine's time that interruptions cost [1]."""
         return self.spot_lost_minutes / _DAY_MINUTES
+
+    @property
+    def interruptions_per_day(self) -> float:
+        """How often a spot machine is taken away [1/day]."""
+        return self.spot_lost_minutes / INTERRUPTION_MINUTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +207,12 @@ def stacked(way: Way, work: DailyWork, terms: Terms) -> tuple[Bill, tuple[Saving
     Each step tries every lever that is left and takes the one that saves most; those that save nothing, or cost more, come last
     and are not pulled.
     """
+    if way.machine.usd_per_gpu_hour is None:
+        raise InputError("price", way.machine.gpu_name, "has no price on demand", "Give hardware.usd_per_gpu_hour, or another GPU")
     base = bill_of(way, work, terms)
     if base is None:
-        raise InputError("way", way.machine.gpu_name, "has no engine that starts, or no price", "Choose another GPU or a price")
+        bound = f"holds no request of {work.prompt_tokens:,.0f} and {work.output_tokens:,.0f} tokens beside the weights"
+        raise InputError("KV cache", way.machine.gpu_name, bound, "Use more GPUs a replica, fewer weight bits or shorter requests")
     left, bill, found = list(LEVERS), base, list[Saving]()
     while left:
         tried = [(lever, pulled(bill.way, lever, work, terms) or bill) for lever in left]
@@ -219,10 +232,38 @@ def _saving(lever: Lever, base: Bill, bill: Bill, added_usd: float, asked: tuple
     return Saving(lever, alone, 0.0 if alone is None else base.usd_per_day - alone.usd_per_day, bill, added_usd)
 
 
-def over_windows(bill: Bill, hours: Iterable[float]) -> tuple[tuple[float, int], ...]:
-    """Return the replicas that finish a day's work within so many hours [h], for each window."""
-    total = bill.gpu_hours + bill.idle_hours
-    return tuple((each, math.ceil(total / (each * bill.way.machine.gpus))) for each in hours)
+class Window(NamedTuple):
+    """A window or deadline.
+
+    hours : in which a day's work must be done [h]; replicas : that finish it on machines that stay
+    on_spot : replicas that finish it with the certainty asked on machines that may be taken away
+    """
+
+    hours: float
+    replicas: int
+    on_spot: int
+
+
+def over_windows(bill: Bill, hours: Iterable[float], terms: Terms, certainty: float = CERTAINTY) -> tuple[Window, ...]:
+    """Return the replicas that finish a day's work within windows [h]; certainty : that it is done on spot machines [1]."""
+    replica_hours = bill.fleet.gpu_days * HOURS_PER_DAY / bill.way.machine.gpus
+    found = []
+    for each in hours:
+        least = math.ceil(replica_hours / each)
+        found.append(Window(each, least, _on_spot(replica_hours, each, terms, (least, certainty))))
+    return tuple(found)
+
+
+def _on_spot(replica_hours: float, hours: float, terms: Terms, wanted: tuple[int, float]) -> int:
+    """Return the replicas that finish in time although interruptions, Poisson in number, cost some minutes each."""
+    least, certainty = wanted
+    replicas = math.ceil(least * (1.0 - _ROUNDING) / (1.0 - terms.spot_loss)) if terms.spot_loss else least
+    while True:
+        interruptions = replicas * hours / HOURS_PER_DAY * terms.interruptions_per_day
+        borne = math.floor((replicas * hours - replica_hours) * MINUTE_S / INTERRUPTION_MINUTES)
+        if borne >= 0 and poisson.cdf(borne, interruptions) >= certainty:
+            return replicas
+        replicas += max(replicas // _STRIDE, 1)
 
 
 def _cheapest(bills: Iterable[Bill | None]) -> Bill | None:

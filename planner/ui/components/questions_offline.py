@@ -73,7 +73,8 @@ def _draw(case: Case, asked: Asked) -> None:
         st.caption(sentence(words.offline_caption(run, case.seed)))
     title = words.window_title(base, terms)
     st.markdown(f"**{sentence(title)}**")
-    st.dataframe(words.window_frame(base), hide_index=True, alt=title, height="content", width=READABLE_PX // 2)
+    st.dataframe(words.window_frame(base, terms), hide_index=True, alt=title, height="content", width=READABLE_PX)
+    st.caption(sentence(words.window_caption(terms)))
     if apis:
         st.markdown(f"**{sentence(f'The same {figure(work.prompts_total + work.outputs_total)} tokens behind an API')}**")
         st.dataframe(words.api_frame(apis), hide_index=True, alt="API prices", height="content", width=READABLE_PX)

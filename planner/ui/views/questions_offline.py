@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from planner.analysis.offline_levers import ApiBill, Bill, Lever, Saving, Terms, over_windows
+from planner.analysis.offline_levers import CERTAINTY, INTERRUPTION_MINUTES, ApiBill, Bill, Lever, Saving, Terms, over_windows
 from planner.analysis.offline_simulated import SimulatedOffline
 from planner.offline_case import OfflineCase
 from planner.ui.charts.base import Row
@@ -114,16 +114,24 @@ def _price(value: float | None) -> str:
     return usd(value)
 
 
-def window_frame(bill: Bill) -> pd.DataFrame:
-    """Return the replicas that finish the day's work in windows of several lengths."""
-    found = over_windows(bill, _WINDOWS)
-    gpus = bill.way.machine.gpus
+def window_frame(bill: Bill, terms: Terms) -> pd.DataFrame:
+    """Return the replicas that finish the day's work in windows of several lengths, the asked one among them."""
+    found = over_windows(bill, sorted({*_WINDOWS, terms.hours}, reverse=True), terms)
     return pd.DataFrame(
         {
-            "Hours a day": [figure(hours) for hours, _ in found],
-            "Replicas": [f"{replicas:,}" for _, replicas in found],
-            "GPUs": [f"{replicas * gpus:,}" for _, replicas in found],
+            "Hours a day": [figure(each.hours) for each in found],
+            "Replicas": [f"{each.replicas:,}" for each in found],
+            f"On spot, {CERTAINTY:.0%} sure to be done": [f"{each.on_spot:,}" for each in found],
         }
+    )
+
+
+def window_caption(terms: Terms) -> str:
+    """Return what the table of windows rests on."""
+    return (
+        f"Interruptions of spot machines are taken as Poisson and independent, {figure(terms.interruptions_per_day)} a machine and "
+        f"day, each costing {INTERRUPTION_MINUTES:.0f} min of lost work and restart (both assumed). A zone that runs dry is "
+        "not in it: spread machines over zones, or keep on-demand ones in reach for the last hours."
     )
 
 

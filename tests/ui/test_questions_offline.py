@@ -1,0 +1,110 @@
+"""The Offline page: the textbook's fleet, the scenario's own, bad inputs, no price, no answer."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.pages_run import headline, run, text_of
+
+Open = Callable[..., AppTest]
+PAGE = "planner/ui/pages/offline.py"
+ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
+TEXTBOOK = {**ONE_GPU, "q-offline-case": "Textbook"}
+
+
+def opened(open_app: Open, **query: str) -> AppTest:
+    app = open_app(**{**TEXTBOOK, **query})
+    app.switch_page(PAGE)
+    return run(app)
+
+
+def table(app: AppTest, column: str) -> list[dict[str, str]]:
+    return next(frame.value for frame in app.dataframe if column in frame.value.columns).to_dict("records")  # type: ignore[no-any-return]
+
+
+def test_the_textbooks_fleet(open_app: Open) -> None:
+    app = opened(open_app)
+    assert "36.7 × H100 80GB SXM5 busy all day" in headline(app)
+    assert "27.2 for prompts and 9.5 for decode at a batch of 355" in headline(app)
+    text = text_of(app)
+    assert "Reading alone takes 20.8 ms: counted so, decode needs 5.42 GPU-days" in text
+    assert "vllm run-batch" in text
+    assert "aws p5.48xlarge us-east-1, 2026-07-20" in text
+    compared = {row["Figure"]: row["Simulated"] for row in table(app, "Simulated")}
+    assert compared["GPU-days now"] not in ("—", None)
+
+
+def test_levers_stand_in_the_order_of_dollars(open_app: Open) -> None:
+    rows = table(opened(open_app), "Lever")
+    assert len(rows) == 8
+    assert rows[0]["Lever"] == "Spot machines"
+    assert {row["Lever"]: row["On top of those above"] for row in rows}["Length sorting"] == "not pulled"
+    dollars = [float(row["Bill then"].lstrip("$").removesuffix("/day").replace(",", "")) for row in rows]
+    assert dollars == sorted(dollars, reverse=True)
+
+
+def test_the_chart_shows_bills_and_apis(open_app: Open) -> None:
+    (chart,) = opened(open_app).get("vega_lite_chart")
+    assert "a day now" in chart.proto.alt
+    layers = json.loads(chart.proto.spec)["layer"]
+    bars = {row["bar"] for each in layers for row in each["data"]["values"] if "part" in row}
+    assert "Now" in bars
+    assert any(bar.startswith("API: ") for bar in bars)
+
+
+def test_a_batch_price_is_shown_where_it_is_known(open_app: Open) -> None:
+    rows = {row["Provider"]: row for row in table(opened(open_app), "Provider")}
+    assert (rows["together"]["For the day"], rows["together"]["By batch API"]) == ("$8,800", "$4,400")
+    assert rows["nebius"]["By batch API"] == "—"
+
+
+def test_a_window_needs_more_replicas(open_app: Open) -> None:
+    app = opened(open_app, **{"q-offline-hours": "8"})
+    assert "In 8 hours a day 28 replicas" in text_of(app)
+
+
+def test_the_scenarios_own_work(open_app: Open) -> None:
+    app = opened(open_app, **{"q-offline-case": "Your scenario"})
+    assert "busy all day" in headline(app)
+    assert "Azure" not in headline(app)
+    assert len(table(app, "Lever")) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("in", "0", "Must be at least 1"),
+        ("in", "nan", "Must be a number"),
+        ("out", "-5", "Must be at least 1"),
+        ("prompt", "<script>", "Must be a number"),
+        ("seqs", "1.5", "Must be a whole number"),
+        ("hours", "25", "Must be at most 24"),
+        ("cached", "150%", "Must be at most 0.99"),
+        ("lost", "1e9", "Must be at most"),
+        ("idle", "-1", "Must be at least 0"),
+    ],
+)
+def test_a_bad_input_is_complained_of(open_app: Open, name: str, text: str, complaint: str) -> None:
+    app = opened(open_app, **{f"q-offline-{name}": text})
+    assert complaint in text_of(app)
+    assert not any("<script" in str(element.value) for element in app.markdown)
+    assert not any(str(element.value).startswith("#### ") for element in app.markdown)
+
+
+def test_requests_too_long_for_every_cache_are_told(open_app: Open) -> None:
+    app = opened(open_app, **{"q-offline-prompt": "1000000"})
+    assert not any(str(element.value).startswith("#### ") for element in app.markdown)
+    assert "holds no request of 1,000,000" in text_of(app)
+
+
+def test_a_machine_without_a_price_is_told(open_app: Open) -> None:
+    app = opened(open_app, gpus="rtx-4090", tp="1", **{"q-offline-case": "Your scenario"})
+    assert "no price" in text_of(app)
+
+
+def test_a_scenario_without_an_answer_still_says_why(open_app: Open) -> None:
+    app = opened(open_app, gpus="t4", tp="1", model="llama-3.1-70b-instruct", **{"q-offline-case": "Your scenario"})
+    assert not any(str(element.value).startswith("#### ") for element in app.markdown)
+    assert text_of(app)
