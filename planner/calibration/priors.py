@@ -206,7 +206,9 @@ def _parameter(path: str, figures: tuple[float, float, float], informed_by: Info
 
 
 def _scaled(base: Parameter, ratio: float, reason: str) -> Parameter:
-    value = min(1.0, base.value * ratio)
+    """Return a share derived from another one, within physical bounds: a fit to a wrong model can leave next to nothing of it."""
+    lowest, highest = bounds_of("attention_efficiency")
+    value = max(lowest, min(highest, base.value * ratio))
     informed_by: InformedBy = "assumed" if base.informed_by == "assumed" else "prior"
     figures = (value, min(base.low * ratio, (1 - BAND) * value), max(base.high * ratio, (1 + BAND) * value))
     return _parameter("attention_efficiency", figures, informed_by, reason)

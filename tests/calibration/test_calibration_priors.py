@@ -93,3 +93,16 @@ def test_a_figure_of_the_record_is_never_replaced() -> None:
     for path, parameter in record.parameters():
         assert whole[path] == parameter, path
     assert "compute_efficiency.fp8" in whole
+
+
+@pytest.mark.parametrize("share", [0.01, 0.0137, 0.02, 1.0])
+def test_a_record_that_reaches_next_to_nothing_of_its_gpu_is_completed_within_bounds(share: float) -> None:
+    # A fit to the wrong model is a record all the same, and must not end every plan for its GPU.
+    gpu = load_gpu("h100-80g-sxm")
+    record = load_record("h100-80g-sxm/vllm-0.24.0")
+    base = record.compute_efficiency["bf16"]
+    low = base.model_copy(update={"value": share, "low": 0.9 * share if share > 0.02 else 0.01, "high": min(1.0, 1.2 * share)})
+    poor = record.model_copy(update={"compute_efficiency": {"bf16": low}, "expert_compute_efficiency": {}})
+    for path, parameter in completed(poor, gpu).parameters():
+        lowest, highest = bounds_of(path)
+        assert lowest <= parameter.low <= parameter.value <= parameter.high <= highest, path
