@@ -13,7 +13,7 @@ from planner.analysis.predictor import Aims, Predictor, door_bounds
 from planner.analysis.spike_simulated import good_tries
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
-from planner.simulator import SimulationOptions, simulate
+from planner.simulator import SimulationOptions, met
 from planner.simulator.clients import COME_IN, Answer, Clients, Door, Fate, Rules, Seen, Tries, simulate_clients
 from planner.workloads import GammaArrivals, PoissonArrivals, Requests
 
@@ -162,14 +162,14 @@ def mistakes(case: Case, aims: Aims, offered: Offered, sigma: float, most_sample
     picked = turned_away[np.unique(np.linspace(0, len(turned_away) - 1, most_sampled).astype(np.int64))] if len(turned_away) else []
     good = np.zeros(len(requests), np.bool_)
     good[tries.request] = good_tries(case, aims, tries)
-    met = in_parallel(lambda one: _let_in_too(case, aims, requests, (let_in, good), int(one)), picked)
+    tried = in_parallel(lambda one: _let_in_too(case, aims, requests, (let_in, good), int(one)), picked)
     return Mistakes(
         sigma=sigma,
         run=_gate_run(case, aims, "predicted", offered, tries),
         rejected=len(turned_away) / len(requests),
-        alone=float(np.mean([own for own, _ in met])) if met else None,
-        false_rejects=float(np.mean([own and not others for own, others in met])) if met else None,
-        sampled=len(met),
+        alone=float(np.mean([own for own, _ in tried])) if tried else None,
+        false_rejects=float(np.mean([own and not others for own, others in tried])) if tried else None,
+        sampled=len(tried),
     )
 
 
@@ -182,13 +182,10 @@ def _let_in_too(
     """
     let_in, good = before
     rows = np.insert(let_in, np.searchsorted(let_in, one), one)
-    result = simulate(_take(requests, rows), case.limits, case.coefficients, _QUIET)
-    meets = result.first_token_s - result.arrival_s + case.request_s <= aims.ttft_s
-    if aims.tpot_s is not None:
-        gaps = np.maximum(result.output_tokens - 1, 1)
-        meets &= (result.finish_s - result.first_token_s) / gaps <= aims.tpot_s
+    result = case.serve(_take(requests, rows), _QUIET)
+    now_good = met(result, aims.targets)
     own = rows == one
-    return bool(meets[own][0]), bool((good[rows] & ~meets & ~own).any())
+    return bool(now_good[own][0]), bool((good[rows] & ~now_good & ~own).any())
 
 
 def _take(requests: Requests, rows: npt.NDArray[np.int64]) -> Requests:

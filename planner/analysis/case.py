@@ -6,7 +6,7 @@ from typing import Any, Self
 from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.steps import Decoders
 from planner.deployment import Deployment
-from planner.simulator import EngineLimits, SimulationOptions, SimulationResult, Target, latency_targets, simulate
+from planner.simulator import EngineLimits, SimulationOptions, SimulationResult, Target, latency_targets, seen_by_clients, simulate
 from planner.step_model import StepCoefficients
 from planner.workloads import LengthStats, Requests, Workload
 
@@ -90,6 +90,4 @@ class Case:
 
     def seen_by_clients(self, result: SimulationResult) -> SimulationResult:
         """Return an engine's run with the time that each request spends outside the engine."""
-        if not self.request_s:
-            return result
-        return replace(result, first_token_s=result.first_token_s + self.request_s, finish_s=result.finish_s + self.request_s)
+        return seen_by_clients(result, self.request_s)

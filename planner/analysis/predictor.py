@@ -11,6 +11,7 @@ from planner.analysis.case import Case
 from planner.analysis.goodput import largest_within
 from planner.analysis.steps import Chunk, Decoders, mixed_step_s, require_positive
 from planner.errors import InputError
+from planner.simulator import Target, latency_targets
 from planner.simulator.clients import Seen
 
 Floats = npt.NDArray[np.float64]
@@ -33,6 +34,11 @@ class Aims(NamedTuple):
     ttft_s: float
     tpot_s: float | None
     margin: float = 0.1
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets as the simulator checks them."""
+        return latency_targets(self.ttft_s, self.tpot_s)
 
     @property
     def planned_tpot_s(self) -> float | None:

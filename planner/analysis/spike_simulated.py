@@ -13,6 +13,7 @@ from planner.analysis.overload import Spike
 from planner.analysis.predictor import Aims, DoorBounds, Predictor, door_bounds
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
+from planner.simulator import Metric, meets, token_gaps_s
 from planner.simulator.clients import COME_IN, Answer, Clients, Door, Fate, Retry, Rules, Seen, Tries, simulate_clients
 from planner.token_costs import token_costs_s
 from planner.workloads import Requests
@@ -192,13 +193,11 @@ def spike_run(case: Case, setting: SpikeSetting, requests: Requests, wanted: Ask
 
 def good_tries(case: Case, aims: Aims, tries: Tries) -> Masks:
     """Return which tries were answered within both targets, each from when it was sent."""
-    waited_s = tries.first_token_s - tries.sent_s + case.request_s
-    good = (tries.fate == Fate.SERVED) & (waited_s <= aims.ttft_s)
-    if aims.tpot_s is not None:
-        gaps = np.maximum(tries.output_tokens - 1, 1)
-        good &= (tries.finish_s - tries.first_token_s) / gaps <= aims.tpot_s
-    found: Masks = good
-    return found
+    values: dict[Metric, Floats] = {
+        "ttft": tries.first_token_s - tries.sent_s + case.request_s,
+        "tpot": token_gaps_s(tries.first_token_s, tries.finish_s, tries.output_tokens),
+    }
+    return meets(values, np.equal(tries.fate, Fate.SERVED), aims.targets)
 
 
 def _measured(case: Case, setting: SpikeSetting, requests: Requests, wanted: Asked, tries: Tries) -> SpikeRun:

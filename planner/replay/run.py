@@ -1,7 +1,7 @@
 """Runs a replay and measures it: one replica with the plan's settings, and beside it one with the changed settings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -24,9 +24,10 @@ from planner.simulator import (
     check_targets,
     goodput,
     latency_targets,
+    met,
+    seen_by_clients,
     simulate,
     summarise,
-    values_s,
 )
 from planner.workloads import Requests
 
@@ -57,10 +58,7 @@ class Outcome:
     @property
     def met(self) -> npt.NDArray[np.bool_]:
         """Whether each request was served and met every target."""
-        served = np.isfinite(self.client.finish_s)
-        for check in self.checks:
-            served &= ~(values_s(self.client, check.target.metric) > check.target.limit_s)
-        return served
+        return met(self.client, [check.target for check in self.checks])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +135,7 @@ def targets_of(targets: Targets) -> tuple[Target, ...]:
 
 def _outcome(name: Name, setup: Setup, requests: Requests, settings: ReplaySettings, targets: tuple[Target, ...]) -> Outcome:
     result = simulate(requests, setup.limits, setup.coefficients, SimulationOptions(stop=settings.stop))
-    client = replace(result, first_token_s=result.first_token_s + setup.request_s, finish_s=result.finish_s + setup.request_s)
+    client = seen_by_clients(result, setup.request_s)
     return Outcome(
         name=name,
         setup=setup,

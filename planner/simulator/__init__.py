@@ -9,6 +9,7 @@ from planner.simulator.metrics import (
     Estimate,
     Goodput,
     MeasureOptions,
+    Metric,
     Summary,
     Target,
     TargetCheck,
@@ -16,9 +17,12 @@ from planner.simulator.metrics import (
     goodput,
     latency_targets,
     measured_s,
+    meets,
+    met,
     over_replications,
     percentile_s,
     summarise,
+    token_gaps_s,
     values_s,
 )
 from planner.simulator.result import (
@@ -30,6 +34,7 @@ from planner.simulator.result import (
     TimeSeries,
     Totals,
     Verdict,
+    seen_by_clients,
 )
 from planner.simulator.run import SimulationOptions, simulate, warm_up
 
@@ -45,6 +50,7 @@ __all__ = [
     "LogRow",
     "LogStep",
     "MeasureOptions",
+    "Metric",
     "Policy",
     "RequestTable",
     "SimulationOptions",
@@ -61,10 +67,14 @@ __all__ = [
     "goodput",
     "latency_targets",
     "measured_s",
+    "meets",
+    "met",
     "over_replications",
     "percentile_s",
+    "seen_by_clients",
     "simulate",
     "summarise",
+    "token_gaps_s",
     "values_s",
     "warm_up",
 ]

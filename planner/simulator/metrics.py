@@ -21,6 +21,7 @@ from planner.errors import InputError
 from planner.simulator.result import GapHistogram, SimulationResult
 
 Floats = npt.NDArray[np.float64]
+Masks = npt.NDArray[np.bool_]
 Metric = Literal["ttft", "tpot", "e2e", "queue"]
 METRICS: tuple[Metric, ...] = ("ttft", "tpot", "e2e", "queue")
 WARM_UP_SHARE = 0.1
@@ -136,9 +137,31 @@ def values_s(result: SimulationResult, metric: Metric) -> Floats:
         return result.finish_s - result.arrival_s
     if metric == "queue":
         return result.first_scheduled_s - result.arrival_s
-    gaps = result.output_tokens - 1
+    return token_gaps_s(result.first_token_s, result.finish_s, result.output_tokens)
+
+
+def token_gaps_s(first_token_s: Floats, finish_s: Floats, output_tokens: npt.NDArray[np.int64]) -> Floats:
+    """Return TPOT, from the times of the first and the last token [s]; NaN for one token, and where a time is NaN."""
+    gaps = output_tokens - 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(gaps > 0, (result.finish_s - result.first_token_s) / gaps, np.nan)
+        return np.where(gaps > 0, (finish_s - first_token_s) / gaps, np.nan)
+
+
+def meets(values: Mapping[Metric, Floats], served: Masks, targets: Sequence[Target]) -> Masks:
+    """Whether each request was served within every target, each taken as a bound on every request.
+
+    values : metrics of each request [s], those that targets name; a request without one, as TPOT of a single token, keeps its bound
+    """
+    good = served.copy()
+    for target in targets:
+        good &= ~(values[target.metric] > target.limit_s)
+    return good
+
+
+def met(result: SimulationResult, targets: Sequence[Target]) -> Masks:
+    """Whether each request of a run was served within every target, in the caller's order; see `meets`."""
+    values = {target.metric: values_s(result, target.metric) for target in targets}
+    return meets(values, np.isfinite(result.finish_s), targets)
 
 
 def measured_s(result: SimulationResult, metric: Metric, warm_up_share: float = WARM_UP_SHARE) -> Floats:
@@ -173,18 +196,11 @@ def summarise(result: SimulationResult, options: MeasureOptions | None = None) -
 
 
 def goodput(result: SimulationResult, targets: Sequence[Target], warm_up_share: float = WARM_UP_SHARE) -> Goodput:
-    """Return the requests that met all targets, each taken as a bound on every request; rejected ones met none.
-
-    A request without a TPOT (one output token) meets a TPOT target.
-    """
+    """Return the requests that met all targets; rejected ones met none. See `meets`."""
     chosen = _measured(result, warm_up_share)
     rejected = int(result.rejected.sum())
-    good = np.ones(len(chosen), np.bool_)
-    for target in targets:
-        values = values_s(result, target.metric)[chosen]
-        good &= (values <= target.limit_s) | (np.isnan(values) & ~np.isnan(result.finish_s[chosen]))
     span_s = _span_s(result, chosen)
-    count = int(good.sum())
+    count = int(met(result, targets)[chosen].sum())
     total = len(chosen) + rejected
     return Goodput(count / total if total else 0.0, count / span_s if span_s > 0.0 else 0.0)
 

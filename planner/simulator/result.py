@@ -1,6 +1,6 @@
 """What a simulation returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -169,6 +169,13 @@ class SimulationResult:
     def resource_shares(self) -> dict[Resource, float]:
         """Return the share of the busy time in which each resource took the largest part of the step [1]."""
         return _shares(RESOURCES, self.bound_s.sum(axis=0))
+
+
+def seen_by_clients(result: SimulationResult, request_s: float) -> SimulationResult:
+    """Return an engine's run with tokens later by what each request spends outside the engine before the first one [s]."""
+    if not request_s:
+        return result
+    return replace(result, first_token_s=result.first_token_s + request_s, finish_s=result.finish_s + request_s)
 
 
 def _shares(names: tuple[T, ...], times_s: Floats) -> dict[T, float]:

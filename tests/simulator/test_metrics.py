@@ -16,9 +16,13 @@ from planner.simulator import (
     Target,
     check_targets,
     goodput,
+    latency_targets,
     measured_s,
+    meets,
+    met,
     over_replications,
     percentile_s,
+    seen_by_clients,
     simulate,
     summarise,
     values_s,
@@ -116,6 +120,25 @@ def test_goodput_counts_requests_that_meet_every_target() -> None:
     assert found.share == good.mean()
     assert found.requests_per_s == pytest.approx(good.sum() / (result.finish_s.max() - result.arrival_s[0]), rel=1e-12)
     assert goodput(result, (), warm_up_share=0.0).share == 1.0
+
+
+def test_a_request_is_good_when_served_within_each_bound_and_a_missing_metric_keeps_its_own() -> None:
+    values = {"ttft": np.array([1.0, 1.1, 1.0, np.nan]), "tpot": np.array([0.1, 0.1, np.nan, np.nan])}
+    served = np.array([True, True, True, False])
+    targets = latency_targets(1.0, 0.1)
+    assert meets(values, served, targets).tolist() == [True, False, True, False]
+    assert meets(values, served, ()).tolist() == served.tolist()
+    assert served.tolist() == [True, True, True, False], "the mask that is given stays as it was"
+
+
+def test_clients_see_tokens_later_by_their_time_outside_the_engine() -> None:
+    result = run(50, 5.0, seed=4)
+    seen = seen_by_clients(result, 0.25)
+    assert seen_by_clients(result, 0.0) is result
+    assert np.allclose(values_s(seen, "ttft") - values_s(result, "ttft"), 0.25)
+    assert np.allclose(values_s(seen, "tpot"), values_s(result, "tpot"), equal_nan=True)
+    tight = (Target("ttft", float(np.median(values_s(result, "ttft"))) + 0.01),)
+    assert met(result, tight).sum() > met(seen, tight).sum()
 
 
 def test_rejected_requests_meet_no_target() -> None:
