@@ -1,15 +1,18 @@
 """The plan of a scenario, made once and kept: its answer first, then the whole with its evidence."""
 
 import itertools
+import time
 
 from planner.paths import user_home
 from planner.plans import Answer, complete, first_answer
 from planner.plans.results import Plan
 from planner.scenario import Scenario
-from planner.ui.components.simulate_jobs import kept, result_of
+from planner.ui.components.simulate_jobs import Tell, kept, result_of
 
 _WEIGHT = 20_000
 """What a plan weighs among the kept results, in requests: it holds figures of runs, not the runs."""
+_BREATH_S = 0.2
+"""How long the evidence waits, so that the answer reaches the browser before every core is busy: else it comes up to a second later."""
 _MAX_FILES = 2_000
 _FOLDERS = ("hardware_profiles", "models", "workloads")
 """What a user's folder mirrors. The rest of it, a home folder perhaps, is none of the app's business."""
@@ -34,7 +37,12 @@ def answer_in_stages(scenario: Scenario, catalogue: str) -> Answer | None:
 
 def evidence_in_stages(answer: Answer, catalogue: str) -> Plan | None:
     """Return the whole plan of an answer; None while its evidence is being simulated, after drawing how far that is."""
-    return result_of("plan", ("plan", answer.scenario.digest(), catalogue), _WEIGHT, lambda tell: complete(answer, tell))
+
+    def work(tell: Tell) -> Plan:
+        time.sleep(_BREATH_S)
+        return complete(answer, tell)
+
+    return result_of("plan", ("plan", answer.scenario.digest(), catalogue), _WEIGHT, work)
 
 
 def catalogue_stamp() -> str:
