@@ -12,7 +12,7 @@ from planner.ui.components.simulate_jobs import Tell, kept, result_of
 _WEIGHT = 20_000
 """What a plan weighs among the kept results, in requests: it holds figures of runs, not the runs."""
 _BREATH_S = 0.2
-"""How long the evidence waits, so that the answer reaches the browser before every core is busy: else it comes up to a second later."""
+"""How long the evidence waits, so that the answer reaches the browser before every core is busy; else it comes up to 1 s later."""
 _MAX_FILES = 2_000
 _FOLDERS = ("hardware_profiles", "models", "workloads")
 """What a user's folder mirrors. The rest of it, a home folder perhaps, is none of the app's business."""
