@@ -7,11 +7,10 @@ from planner.analysis.async_scheduling import mean_ttft_s
 from planner.analysis.case import Case
 from planner.analysis.parallel import in_parallel
 from planner.analysis.steps import Chunk, decode_step, mixed_step_s
-from planner.simulator import EngineLimits, SimulationOptions, Stop, simulate, summarise
+from planner.simulator import EngineLimits, SimulationOptions, Stop, measured_s, simulate, summarise
 from planner.step_model import StepCoefficients
 from planner.workloads import Requests
 
-_STEADY_FROM, _STEADY_TO = 0.2, 0.95
 _WHOLE_PROMPT_TOKENS = 2**24
 _PLENTY_BLOCKS = 2**24
 
@@ -100,11 +99,9 @@ def _fixed(requests: Requests, sides: Sides, *, overlapped: bool, stop: Stop) ->
     costs = {"layers_s": sides.gpu_s, "host_s": sides.host_s, "host_overlap": float(overlapped), "expert_miss_ratio": 1.0}
     limits = EngineLimits(len(requests), _WHOLE_PROMPT_TOKENS, 16, _PLENTY_BLOCKS, async_scheduling=overlapped)
     result = simulate(requests, limits, StepCoefficients(**zero | costs), SimulationOptions(stop=stop))
-    steady = slice(int(_STEADY_FROM * len(requests)), int(_STEADY_TO * len(requests)))
-    ttft_s = (result.first_token_s - result.arrival_s)[steady]
     return FixedSteps(
         step_s=result.averages.step_s,
-        ttft_s=float(ttft_s.mean()),
+        ttft_s=float(measured_s(result, "ttft").mean()),
         formula_ttft_s=mean_ttft_s(sides.gpu_s, sides.host_s, overlapped=overlapped),
         wasted_rows=result.totals.wasted_rows / len(requests),
     )

@@ -10,9 +10,9 @@ from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
 from planner.analysis.goodput import BestBatch, best_batch
 from planner.analysis.parallel import in_parallel
-from planner.analysis.served import SAME, Served, all_at_once, serve, served, stretch_prompts, targets_of
+from planner.analysis.served import SAME, Served, all_at_once, flow, serve, served, stretch_prompts, targets_of
 from planner.errors import InputError
-from planner.simulator import SimulationOptions, SimulationResult
+from planner.simulator import SimulationOptions
 from planner.workloads import Requests
 
 _OPTIONS = SimulationOptions(over_time=False)
@@ -142,18 +142,12 @@ def closed_run(case: Case, batch: int, promise: Promise) -> BatchPoint | None:
     found = served(sent, targets_of(promise.ttft_s, promise.tpot_s))
     if found is None:
         return None
-    tokens_per_s, requests_per_s = _settled(result, batch, generations)
-    settled = found._replace(tokens_per_s=tokens_per_s, requests_per_s=requests_per_s)
+    # Whole generations, as clients that began together still end nearly together.
+    leaving = flow(result, (batch * max(generations // 5, 1) - 1, batch * (generations * 4 // 5) - 1))
+    if leaving is None:
+        return None
+    settled = found._replace(tokens_per_s=leaving.tokens_per_s, requests_per_s=leaving.requests_per_s)
     return BatchPoint(batch, settled, settled.tokens_per_s * settled.good_share)
-
-
-def _settled(result: SimulationResult, batch: int, generations: int) -> tuple[float, float]:
-    """Return tokens and requests a second over whole generations in the middle of the run, without its ramp and its drain."""
-    order = np.argsort(result.finish_s, kind="stable")
-    first, last = batch * max(generations // 5, 1), batch * (generations * 4 // 5)
-    span_s = float(result.finish_s[order[last - 1]] - result.finish_s[order[first - 1]])
-    tokens = float(result.output_tokens[order[first:last]].sum())
-    return tokens / span_s, (last - first) / span_s
 
 
 def simulated_goodput(case: Case, promise: Promise, chosen: int, count: int) -> SimulatedGoodput | None:

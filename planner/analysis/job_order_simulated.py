@@ -11,10 +11,10 @@ from planner.analysis.case import Case
 from planner.analysis.head_of_line_simulated import Enforced
 from planner.analysis.job_order import rank_agreement
 from planner.analysis.parallel import in_parallel
+from planner.analysis.served import all_at_once, flow
 from planner.errors import InputError
 from planner.simulator import SimulationOptions, SimulationResult, simulate
 from planner.simulator.cluster import ClusterResult, EngineSpec, run_engine
-from planner.simulator.inputs import RequestTable
 from planner.simulator.job import Traits, predict_outputs
 from planner.simulator.policies import Discipline
 from planner.token_costs import token_costs_s
@@ -28,7 +28,6 @@ LOADS = (0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5)
 SIGMAS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 PATIENCE_FACTORS = (0.5, 1.0, 2.0)
 _LEAST_AGEING_S = 1e-3
-_MIDDLE = (0.2, 0.8)
 _WORK_STEPS = 1000.0
 _PAIRED = 1500
 
@@ -164,19 +163,19 @@ def jobs_of_rush(case: Case, rush: Rush) -> Jobs:
     requests = case.requests(rush.count, 1.0)
     if rush.cv2 is not None:
         requests = _spread(case, requests, rush.cv2)
-    at_once = RequestTable(np.zeros(len(requests)), requests.prompt_tokens, requests.output_tokens)
-    result = simulate(at_once, case.limits, case.coefficients)
+    result = case.serve(replace(all_at_once(requests), cached_prompt_tokens=None))
     if result.rejected.any():
         first = int(np.argmax(result.rejected))
         most = min(case.kv_tokens, case.limits.max_model_len or case.kv_tokens)
         whose = "the KV cache" if most == case.kv_tokens else "max_model_len"
         bound = f"must fit {whose} of {most} tokens with its output"
         raise InputError("Lengths", int(requests.prompt_tokens[first]), bound, "Choose lengths that spread less")
-    ends = np.sort(result.finish_s)
-    first, last = (int(share * (len(ends) - 1)) for share in _MIDDLE)
+    leaving = flow(result)
+    if leaving is None:
+        raise InputError("Requests", rush.count, "must be enough to keep the engine full for a while", "Send more")
     running = max(result.averages.running, 1.0)
     prompt_s, output_s = token_costs_s(case.coefficients, running, case.context_tokens, case.lengths.prompt_mean)
-    return Jobs(requests, (last - first) / float(ends[last] - ends[first]), output_s / prompt_s)
+    return Jobs(requests, leaving.requests_per_s, output_s / prompt_s)
 
 
 def simulated_rush(case: Case, rush: Rush, jobs: Jobs, say: Say) -> SimulatedRush:

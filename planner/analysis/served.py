@@ -14,6 +14,8 @@ from planner.workloads import Requests
 _OPTIONS = SimulationOptions(over_time=False)
 _MEASURE = MeasureOptions(percentiles=(95.0, 99.0), batches=1)
 _SATURATION_REQUESTS = 2000
+# Share of the requests left out at each end [1]. With a fifth, 2,000 requests give the rate of 20,000 within 3 %, for equal and for
+# recorded lengths in batches of 128 to 1,024; with a tenth, equal ones that start in waves are 25 % off.
 _RAMP_SHARE = 0.2
 SAME = 1e-3
 """Relative difference below which two figures are the same one: those that people type carry four digits [1]."""
@@ -123,14 +125,33 @@ def all_at_once(requests: Requests) -> Requests:
     return replace(requests, arrival_s=np.zeros(len(requests)))
 
 
+class Flow(NamedTuple):
+    """What leaves an engine: requests [request/s] and their output tokens [token/s]."""
+
+    requests_per_s: float
+    tokens_per_s: float
+
+
+def flow(result: SimulationResult, ends: tuple[int, int] | None = None) -> Flow | None:
+    """Return what leaves an engine between the ends of two requests; None where the run was stopped or has no such two.
+
+    ends : which two, counted from 0 by when they end; None takes the middle of the run, without its ramp and its drain
+    """
+    order = np.argsort(result.finish_s, kind="stable")[: int(np.isfinite(result.finish_s).sum())]
+    last = len(order) - 1
+    low, high = ends or (int(_RAMP_SHARE * last), int((1.0 - _RAMP_SHARE) * last))
+    if not result.finished or not 0 <= low < high <= last:
+        return None
+    span_s = float(result.finish_s[order[high]] - result.finish_s[order[low]])
+    if span_s <= 0.0:
+        return None
+    return Flow((high - low) / span_s, float(result.output_tokens[order[low + 1 : high + 1]].sum()) / span_s)
+
+
 def saturated_rps(case: Case, count: int = _SATURATION_REQUESTS) -> float | None:
     """Return the rate at which requests leave an engine whose queue never empties [request/s]; None when none gets through.
 
     Taken over the middle of a run in which all requests wait from the start.
     """
-    result = case.serve(all_at_once(case.requests(count)), _OPTIONS)
-    ends = np.sort(result.finish_s[np.isfinite(result.finish_s)])
-    first, last = int(_RAMP_SHARE * len(ends)), int((1.0 - _RAMP_SHARE) * len(ends)) - 1
-    if not result.finished or last <= first or ends[last] <= ends[first]:
-        return None
-    return float((last - first) / (ends[last] - ends[first]))
+    found = flow(case.serve(all_at_once(case.requests(count)), _OPTIONS))
+    return None if found is None else found.requests_per_s

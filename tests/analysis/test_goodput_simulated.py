@@ -16,6 +16,7 @@ from planner.analysis.goodput_simulated import (
     largest_batch,
     simulated_goodput,
 )
+from planner.analysis.served import all_at_once, flow
 from planner.analysis.steps import decode_step_s
 from planner.cases import textbook_case
 from planner.errors import InputError
@@ -114,3 +115,16 @@ def test_batches_cover_the_range_and_lie_close_about_the_chosen() -> None:
     assert batches_up_to(1, 1) == (1,)
     assert all(np.diff(batches) > 0)
     assert best_batch(2048.0, 0.012, CASE.coefficients).batch in batches
+
+
+def test_the_rate_between_two_ends_is_counted_by_hand() -> None:
+    case = textbook_case().with_limits(max_num_seqs=1)
+    result = case.serve(all_at_once(case.requests(50)))
+    end_s = np.sort(result.finish_s)
+    found = flow(result, (9, 39))
+    assert found is not None
+    assert found.requests_per_s == pytest.approx(30.0 / (end_s[39] - end_s[9]))
+    assert found.tokens_per_s == pytest.approx(250.0 * found.requests_per_s)
+    assert flow(result) == flow(result, (9, 39)), "a fifth is left out at each end"
+    assert [flow(result, ends) for ends in ((-1, 4), (4, 4), (4, 50))] == [None, None, None]
+    assert flow(replace(result, finished=False)) is None
