@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from planner.analysis.case import Case
 from planner.analysis.offline import DailyWork
-from planner.analysis.offline_levers import Engine, Machine, Terms, Way
+from planner.analysis.offline_levers import Engine, Engines, Machine, Terms, Way
 from planner.calibration.priors import completed
 from planner.calibration.records import TEXTBOOK as TEXTBOOK_RECORD
 from planner.calibration.records import CalibrationRecord, host_for, load_record, record_for
@@ -24,7 +24,6 @@ from planner.pricing import Tariff
 from planner.questions import ENGINE_VERSION, LARGE_MODEL, MEMORY_BYTES, MEMORY_UTILIZATION
 from planner.scenario import HardwareChoice, ModelChoice, Scenario, scenario_from_json
 from planner.step_coefficients import coefficients_for
-from planner.step_model import StepCoefficients
 from planner.units import DAY_S
 
 _TEXTBOOK_WORK = DailyWork(1000.0, 250.0, 8e9, 2e9)
@@ -40,8 +39,8 @@ class OfflineCase:
     """What the offline question starts from.
 
     model : that does the work; way : how it is done now; work : of a day
-    terms : what the levers may use, at their first values; cached_source : where the share of repeated prompt tokens comes from
-    deploy : the deployment of a machine, weights and KV dtype, for a simulation
+    terms : what the levers may use, at their first values
+    cached_source : where the share of repeated prompt tokens comes from
     """
 
     model: ModelSpec
@@ -49,7 +48,6 @@ class OfflineCase:
     work: DailyWork
     terms: Terms
     cached_source: str
-    deploy: Callable[[Machine, str, str], Deployment]
 
 
 def offline_case(case: Case) -> OfflineCase:
@@ -66,7 +64,6 @@ def _textbook() -> OfflineCase:
     scenario = Scenario(model=ModelChoice(id=LARGE_MODEL))
     machines = _machines(scenario, model)
     own = next(each for each in machines if each.gpu_id == TEXTBOOK_GPU and each.gpus == _TEXTBOOK_TP)
-    found: dict[tuple[str, int, str, str], Engine | None] = {}
     gpus = {layout.gpu.id: layout.gpu for layout in _layouts(scenario, model)}
     record = load_record(TEXTBOOK_RECORD)
 
@@ -81,17 +78,10 @@ def _textbook() -> OfflineCase:
         free = total * MEMORY_UTILIZATION - _TEXTBOOK_OTHER_BYTES - float(part.weights.total)
         return max(free, 0.0) / float(part.kv.full_bytes_per_token)
 
-    def engines(machine: Machine, weights: str, kv_dtype: str) -> Engine | None:
-        key = (machine.gpu_id, machine.gpus, weights, kv_dtype)
-        if key not in found:
-            found[key] = _engine(lambda: deploy(machine, weights, kv_dtype), lambda _: record, kv_tokens)
-        return found[key]
-
     way = Way(own, "bf16", "bf16", _TEXTBOOK_SEQS)
-    terms = Terms(
-        engines, machines, _UNKNOWN_SHARE, _SPOT_LOST_MINUTES, _TEXTBOOK_IDLE_HOURS, _WINDOW_HOURS, _eight_bit_weights(model)
-    )
-    return OfflineCase(model, way, _TEXTBOOK_WORK, terms, "assumed", deploy)
+    engines = _engines(deploy, lambda _: record, kv_tokens)
+    terms = _terms(engines, machines, (_UNKNOWN_SHARE, _TEXTBOOK_IDLE_HOURS), model)
+    return OfflineCase(model, way, _TEXTBOOK_WORK, terms, "assumed")
 
 
 def _own(case: Case) -> OfflineCase:
@@ -101,7 +91,6 @@ def _own(case: Case) -> OfflineCase:
     gpu_id, gpus = case.deployment.gpu.id, case.deployment.gpus_per_replica
     unpriced = Machine(gpu_id, case.deployment.gpu.name, gpus, None, None, "no price is known", "no spot price is known")
     own = next((each for each in machines if each.gpu_id == gpu_id and each.gpus == gpus), unpriced)
-    found: dict[tuple[str, int, str, str], Engine | None] = {}
     known = {layout.gpu.id: layout.gpu for layout in _layouts(scenario, model)} | {gpu_id: case.deployment.gpu}
     choice = scenario.engine
     held = {name: value for name in ("gpu_memory_utilization", "block_size") if (value := getattr(choice, name)) is not None}
@@ -128,12 +117,6 @@ def _own(case: Case) -> OfflineCase:
             return 0.0
         return float(budget.one_group_blocks(max(round(case.context_tokens), 1)) * budget.block_size)
 
-    def engines(machine: Machine, weights: str, kv_dtype: str) -> Engine | None:
-        key = (machine.gpu_id, machine.gpus, weights, kv_dtype)
-        if key not in found:
-            found[key] = _engine(lambda: deploy(machine, weights, kv_dtype), record_of, kv_tokens)
-        return found[key]
-
     load = planned_load(scenario, case.workload, case.lengths)
     prompt, output = float(case.lengths.prompt_mean), float(case.lengths.output_mean)
     work = DailyWork(prompt, output, load.mean_rps * DAY_S * prompt, load.mean_rps * DAY_S * output)
@@ -141,8 +124,14 @@ def _own(case: Case) -> OfflineCase:
     share = _UNKNOWN_SHARE if hits is None else min(hits.unbounded_hit_rate, 0.99)
     source = "assumed: this workload's reuse isn't known" if hits is None else hits.source.ref
     way = Way(own, case.deployment.quantization.id, case.deployment.kv_dtype, float(case.limits.max_num_seqs))
-    terms = Terms(engines, machines, share, _SPOT_LOST_MINUTES, 0.0, _WINDOW_HOURS, _eight_bit_weights(model))
-    return OfflineCase(model, way, work, terms, source, deploy)
+    terms = _terms(_engines(deploy, record_of, kv_tokens), machines, (share, 0.0), model)
+    return OfflineCase(model, way, work, terms, source)
+
+
+def _terms(engines: Engines, machines: tuple[Machine, ...], own: tuple[float, float], model: ModelSpec) -> Terms:
+    """Return what the levers may use at first; own : share of repeated prompt tokens [1], and idle GPU-hours [h/day]."""
+    cached_share, idle_hours = own
+    return Terms(engines, machines, cached_share, _SPOT_LOST_MINUTES, idle_hours, _WINDOW_HOURS, _eight_bit_weights(model))
 
 
 def _eight_bit_weights(model: ModelSpec) -> str | None:
@@ -151,17 +140,27 @@ def _eight_bit_weights(model: ModelSpec) -> str | None:
     return None if native is not None and native.weight_bits < _SIXTEEN_BITS else _FP8
 
 
-def _engine(
-    deploy: Callable[[], Deployment], record_of: Callable[[Deployment], CalibrationRecord], kv_tokens: Callable[[Deployment], float]
-) -> Engine | None:
-    """Return a replica; None where the model can't be split so, the GPU lacks the precision, or nothing is left for the cache."""
-    try:
-        deployment = deploy()
-        coefficients: StepCoefficients = coefficients_for(deployment, record_of(deployment))
-    except InputError:
-        return None
-    tokens = kv_tokens(deployment)
-    return Engine(coefficients, tokens) if tokens > 0.0 else None
+def _engines(
+    deploy: Callable[[Machine, str, str], Deployment],
+    record_of: Callable[[Deployment], CalibrationRecord],
+    kv_tokens: Callable[[Deployment], float],
+) -> Engines:
+    """Return the replicas by machine, weights and KV dtype, each worked out once.
+
+    None where the model can't be split so, the GPU lacks the precision, or nothing is left for the cache.
+    """
+
+    @cache
+    def engines(machine: Machine, weights: str, kv_dtype: str) -> Engine | None:
+        try:
+            deployment = deploy(machine, weights, kv_dtype)
+            coefficients = coefficients_for(deployment, record_of(deployment))
+        except InputError:
+            return None
+        tokens = kv_tokens(deployment)
+        return Engine(coefficients, tokens) if tokens > 0.0 else None
+
+    return engines
 
 
 def _layouts(scenario: Scenario, model: ModelSpec, basis: Literal["on_demand", "spot"] = "on_demand") -> tuple[Layout, ...]:
@@ -189,16 +188,10 @@ def _machine(layout: Layout, spot: Layout | None) -> Machine:
     tariff = _cheapest(layout)
     interruptible = None if spot is None else _cheapest(spot)
     usd = None if tariff is None else _usd_per_gpu_hour(tariff, layout.tensor_parallel)
-    spot_usd, spot_source = None, "no spot price is known"
+    spot_usd, spot_source = None, _spot_range(tariff)
     if interruptible is not None and interruptible.as_of is not None:
         spot_usd = _usd_per_gpu_hour(interruptible, layout.tensor_parallel)
         spot_source = _named(interruptible)
-    elif tariff is not None and usd is not None:
-        discounts = load_market()
-        median = next((each.median for each in discounts.spot_discounts if each.provider == tariff.provider), None)
-        if median is not None:
-            spot_usd = usd * (1.0 - median)
-            spot_source = f"median spot discount of {tariff.provider}, {median:.0%}: {discounts.sources['spot_discounts'].ref}"
     return Machine(
         layout.gpu.id,
         layout.gpu.name,
@@ -208,6 +201,15 @@ def _machine(layout: Layout, spot: Layout | None) -> Machine:
         "no price is known" if tariff is None else _named(tariff),
         spot_source,
     )
+
+
+def _spot_range(tariff: Tariff | None) -> str:
+    """Return what is known of spot where no dated price is: a provider's range, which is no price."""
+    provider = "" if tariff is None else tariff.provider
+    for each in load_market().spot_discounts:
+        if each.provider == provider and each.low is not None and each.high is not None:
+            return f"no dated spot price is known; discounts of {provider} span {each.low:.0%} to {each.high:.0%}"
+    return "no dated spot price is known"
 
 
 def _cheapest(layout: Layout) -> Tariff | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from planner.analysis.case import Case
 from planner.analysis.served import all_at_once, stretch_prompts
 from planner.analysis.speculation_case import load_of
-from planner.analysis.speculation_map import Load, shared_speedup
+from planner.analysis.speculation_map import Load, shared_speedup, tokens_a_step
 from planner.simulator import EngineLimits, SimulationOptions, simulate
 from planner.simulator.speculative import DraftRule, SpeculativeRun, Verified, simulate_speculation
 from planner.workloads import Requests
@@ -21,7 +21,7 @@ BATCHES = (8, 32, 128)
 _OPTIONS = SimulationOptions(over_time=False)
 _WAVES = 4
 _LEAST_REQUESTS = 40
-_MOST_REQUESTS = 640
+_MOST_ROWS = 60_000.0
 _LEAST_WAVES = 2
 _STREAM = 14
 
@@ -85,8 +85,9 @@ def simulated_speculation(
     """
     context_tokens, batch = asked
     fixed = replace(rule, ranges=())
-    batches = sorted({batch, *BATCHES})
-    weights = np.cumsum([0.0, *(float(_count(size)) for size in (*batches, batch))])
+    outputs = float(case.lengths.output_mean) / tokens_a_step(rule.acceptance)
+    batches = sorted({batch, *(size for size in BATCHES if _count(size, outputs) * outputs <= _MOST_ROWS)})
+    weights = np.cumsum([0.0, *(_count(size, outputs) * outputs for size in (*batches, batch))])
     pairs = []
     for position, size in enumerate(batches):
         if told is not None:
@@ -119,14 +120,16 @@ def _limits(case: Case, batch: int) -> EngineLimits:
     return case.limits._replace(max_num_seqs=batch, max_num_batched_tokens=budget, enable_prefix_caching=False)
 
 
-def _count(batch: int) -> int:
-    return min(max(_WAVES * batch, _LEAST_REQUESTS), max(_MOST_REQUESTS, _LEAST_WAVES * batch))
+def _count(batch: int, rows_each: float) -> int:
+    """Return how many requests to serve: some waves of the batch, fewer where each takes many verifications."""
+    affordable = max(int(_MOST_ROWS / rows_each), 1)
+    return max(min(max(_WAVES * batch, _LEAST_REQUESTS), affordable), _LEAST_WAVES * batch)
 
 
 def _both(case: Case, context_tokens: float, batch: int, rule: DraftRule) -> tuple[BothRuns, SpeculativeRun]:
     limits = _limits(case, batch)
     load = load_of(case, context_tokens)
-    requests = _requests(case, load, rule, _count(batch))
+    requests = _requests(case, load, rule, _count(batch, load.output_tokens / tokens_a_step(rule.acceptance)))
     run = simulate_speculation(requests, limits, case.coefficients, rule, np.random.default_rng([case.seed, _STREAM, batch]))
     plain = simulate(requests, limits, case.coefficients, _OPTIONS)
     times = [

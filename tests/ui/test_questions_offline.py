@@ -108,3 +108,10 @@ def test_a_scenario_without_an_answer_still_says_why(open_app: Open) -> None:
     app = opened(open_app, gpus="t4", tp="1", model="llama-3.1-70b-instruct", **{"q-offline-case": "Your scenario"})
     assert not any(str(element.value).startswith("#### ") for element in app.markdown)
     assert text_of(app)
+
+
+def test_without_a_dated_spot_price_the_lever_says_so(open_app: Open) -> None:
+    """A range of discounts is no price: on a GPU whose spot price nobody has read, the lever isn't pulled."""
+    rows = {row["Lever"]: row for row in table(opened(open_app, gpus="l40s", **{"q-offline-case": "Your scenario"}), "Lever")}
+    assert rows["Spot machines"]["Alone"] == "—"
+    assert "no dated spot price is known; discounts of aws span 4% to 89%" in rows["Spot machines"]["What changes"]

@@ -92,15 +92,15 @@ def _saved(saved_usd: float) -> str:
 def _change(saving: Saving, base: Bill) -> str:
     alone = saving.alone
     if alone is None:
-        return "can't be pulled here: precision, price or memory is lacking"
+        return base.way.machine.spot_source if saving.lever == "spot" else "can't be pulled here: precision or memory is lacking"
     if saving.lever == "another GPU":
         return f"{machine_of(alone)} alone; {machine_of(saving.bill)} with those above"
     if saving.lever == "length sorting":
         return "nothing: continuous batching refills at once"
     if saving.lever == "spot":
-        return (
-            f"{_price(alone.way.machine.spot_usd_per_gpu_hour)} instead of {_price(alone.way.machine.usd_per_gpu_hour)} a GPU-hour"
-        )
+        machine = alone.way.machine
+        offer = machine.spot_source.partition(":")[0]
+        return f"{usd(machine.spot_usd_per_gpu_hour)} a GPU-hour ({offer}) instead of {usd(machine.usd_per_gpu_hour)}"
     if saving.lever == "idle GPUs off-peak":
         return f"{figure(alone.idle_hours)} GPU-hours a day that are paid for already"
     return (
@@ -108,10 +108,6 @@ def _change(saving: Saving, base: Bill) -> str:
         f"{figure(base.fleet.decode_gpu_days)} → {figure(alone.fleet.decode_gpu_days)} GPU-days, batch "
         f"{figure(base.fleet.batch)} → {figure(alone.fleet.batch)}"
     )
-
-
-def _price(value: float | None) -> str:
-    return usd(value)
 
 
 def window_frame(bill: Bill, terms: Terms) -> pd.DataFrame:
@@ -197,8 +193,9 @@ def offline_rows(base: Bill, last: Bill, run: SimulatedOffline | None) -> tuple[
             "GPU-days now",
             figure(base.fleet.gpu_days),
             None if now is None else figure(now.gpu_days),
-            "The formula packs prompts into full steps and decodes at the mean batch. The engine mixes both, holds fewer sequences "
-            "while long ones end, and pads to whole blocks; equal requests also end together and leave the batch at once.",
+            "The formula takes requests for equal, prompts for packed into full steps, and decode for steps of its own. In the "
+            "engine long prompts cost more than their share (attention grows with the square), decode reads its weights beside "
+            "prompts, which hides some of it, and equal requests end together and leave the batch at once.",
         ),
         Beside(
             "Sequences in the engine",
@@ -256,7 +253,7 @@ def offline_why(base: Bill, asked: OfflineCase) -> tuple[list[str], list[str]]:
         ),
         (
             f"decode: {figure(work.outputs_total)} tokens/day ÷ {figure(fleet.batch)} × {seconds(fleet.decode_step_s)} × "
-            f"{base.way.machine.gpus} GPUs ÷ 86,400 s = {figure(fleet.decode_gpu_days)} GPU-days"
+            f"{plural(base.way.machine.gpus, 'GPU')} ÷ 86,400 s = {figure(fleet.decode_gpu_days)} GPU-days"
         ),
         f"batch = min(max_num_seqs, KV tokens / {figure(work.running_context_tokens)}) = {figure(fleet.batch)}",
         f"{figure(base.gpu_hours)} GPU-hours × {usd(base.way.machine.usd_per_gpu_hour)} = {usd(base.usd_per_day)} a day",

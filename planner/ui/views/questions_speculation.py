@@ -149,7 +149,8 @@ def speculation_rows(found: CaseSpeculation, run: SimulatedSpeculation | None) -
             f"{found.shared:.3f}×",
             None if asked is None else f"{asked.speedup:.3f}×",
             "The formula lets prompts start at random, one step like another. Equal outputs end together and their successors' "
-            "prompts fill steps of their own, which leaves decode alone and gains more.",
+            "prompts fill steps of their own, which leaves decode alone and gains more. Near a full budget prompts wait for room, "
+            "and fewer sequences decode than the formula says.",
         ),
         Beside(
             "The same with the best K of each batch",
