@@ -34,8 +34,15 @@ def read_measurements(path: Path) -> list[Row]:
     path : CSV in the project's schema, in the common layout of the measured collection (a `software` column, `_ms` columns), in
         aiconfigurator's silicon layout (`silicon_tpot_ms`), or in vllm-cost-meter's (`tps_output`)
 
-    Raises InputError for a file that is none of these.
+    Raises InputError for a file that is none of these or has no row.
     """
+    found = _read(path)
+    if not found:
+        raise InputError(path.name[:100], "0 rows", "must hold a measured result below its header", "Add a row for each run")
+    return found
+
+
+def _read(path: Path) -> list[Row]:
     header, rows = read_table(path)
     columns = set(header)
     readers: tuple[tuple[set[str], Callable[[Cells], dict[str, Any]]], ...] = (

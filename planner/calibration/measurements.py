@@ -97,6 +97,9 @@ class Measurement(BaseModel):
     notes: Annotated[str, Field(max_length=MAX_CELL)] = ""
 
 
+_COMMAS = "Give a CSV table with commas between its columns"
+
+
 class Unreadable(NamedTuple):
     """A row that is no measurement; line : in the file, the header being line 1; field, reason : what is wrong with it."""
 
@@ -120,7 +123,7 @@ def read_table(path: Path) -> tuple[tuple[str, ...], list[tuple[int, dict[str, s
     try:
         header = tuple(cell.strip().lstrip("\ufeff") for cell in next(reader, []))
         if len(header) < 2 or len(set(header)) != len(header):
-            raise InputError(name, len(header), "must begin with a header of two or more different columns", "Give a CSV table")
+            raise InputError(name, len(header), "must begin with a header of two or more different columns", _COMMAS)
         rows: list[tuple[int, dict[str, str] | None]] = []
         for cells in reader:
             if not any(cell.strip() for cell in cells):

@@ -124,3 +124,13 @@ def test_numbers() -> None:
     assert number(" 2.5 ", 1e-3) == 0.0025
     assert number("") is None
     assert number("x") != number("x")
+
+
+def test_a_table_without_rows_and_one_without_commas_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.csv"
+    path.write_text("gpu,engine,model,scenario,prompt_tokens,output_tokens,tpot_mean_s\n")
+    with pytest.raises(InputError, match="0 rows"):
+        read_measurements(path)
+    path.write_text("gpu;engine;model\n1;2;3\n")
+    with pytest.raises(InputError, match="with commas between its columns"):
+        read_measurements(path)

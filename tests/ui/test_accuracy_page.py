@@ -85,8 +85,8 @@ def test_a_metric_sorts_the_groups(page: AppTest) -> None:
 
 def test_a_table_of_one_s_own_is_compared_in_place(page: AppTest) -> None:
     upload(page, "mine.csv", TABLE.encode())
-    until(page, lambda each: "rows are predicted" in text_of(each))
-    assert "1 of 2 rows are predicted" in text_of(page)
+    until(page, lambda each: "rows is predicted" in text_of(each))
+    assert "1 of 2 rows is predicted" in text_of(page)
     assert any("TPOT, measured" in frame.value for frame in page.dataframe)
 
 

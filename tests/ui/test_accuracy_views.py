@@ -172,7 +172,7 @@ TABLE = (
 
 def test_a_table_of_one_s_own_is_predicted_and_the_rest_counted() -> None:
     report = own.own_report(given(TABLE), silent)
-    assert "1 of 2 rows are predicted" in own.report_sentence(report)
+    assert "1 of 2 rows is predicted" in own.report_sentence(report)
     assert report.not_predicted == {"unknown model": 1}
     frame = own.report_frame(report)
     assert frame["TPOT, measured"].tolist() == ["8\N{NO-BREAK SPACE}ms"]
@@ -207,6 +207,8 @@ def test_a_name_from_elsewhere_cannot_lead_out_of_the_folder() -> None:
     [
         (TABLE.encode(), True),
         (b"\xef\xbb\xbf" + TABLE.encode(), True),
+        (TABLE.replace(",", ";").encode(), True),
+        (TABLE.replace(",", "\t").encode(), True),
         (b'{"a": 1, "b": 2}', False),
         (b"[1, 2]", False),
         (b"plain words", False),

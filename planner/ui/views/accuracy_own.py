@@ -45,11 +45,15 @@ _HEAD = 4_096
 
 
 def is_table(given: Given) -> bool:
-    """Whether a file is a table of measured results rather than a benchmark's document: its first line has columns."""
+    """Whether a file is a table of measured results rather than a benchmark's document: its first line has columns.
+
+    Columns between semicolons or tabs count as such, so that the complaint is about them.
+    """
     if given.data.startswith(_GZIP):
         return given.name.lower().endswith(".csv.gz")
     head = given.data[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n")
-    return b"," in head.partition(b"\n")[0] and head[:1] not in {b"{", b"["}
+    first = head.partition(b"\n")[0]
+    return any(mark in first for mark in (b",", b";", b"\t")) and head[:1] not in {b"{", b"["}
 
 
 def read_benchmarks(given: Sequence[Given]) -> tuple[ReadFile, ...]:
@@ -86,7 +90,10 @@ def report_sentence(report: AccuracyReport) -> str:
         summary = report.summary(metric)
         if summary is not None and metric in {"tpot", "ttft", "throughput", "kv_tokens"}:
             parts.append(f"{name} is off by {_pct(summary.median_abs_pct)} (median; bias {signed(summary.bias_pct)})")
-    counted = f"{len(report.predicted):,} of {plural(len(report.results), 'row')} are predicted"
+    predicted, rows = len(report.predicted), plural(len(report.results), "row")
+    counted = (
+        f"{predicted:,} of {rows} {'is' if predicted == 1 else 'are'} predicted" if predicted else f"None of {rows} is predicted"
+    )
     return f"{counted}: {'; '.join(parts)}." if parts else f"{counted}."
 
 
