@@ -301,7 +301,7 @@ def offline_explanation(base: Bill, savings: tuple[Saving, ...]) -> Explanation:
     pulled_levers = [each for each in savings if each.added_usd > 0.0]
     if pulled_levers:
         answer += (
-            f"All levers together bring it to ${last.usd_per_day:,.0f}/day; the largest alone is {best.lever}, "
+            f"With every lever that saves it costs ${last.usd_per_day:,.0f}/day; {best.lever} alone saves most, "
             f"${best.alone_usd:,.0f}/day."
         )
     else:

@@ -85,6 +85,7 @@ class CaseSpeculation:
     losing : batch from which K drafts lose [seq]; None: none up to `LARGEST_BATCH`
     alone, together, best : speed-up by batch: decode alone, with prefill, and with the best K of each batch
     cells : the map over batch and acceptance
+    budget_sequences : largest batch whose 1 + K tokens each fit the token budget [seq]; past it drafts are cut
     kept_blocks : most KV blocks that a sequence keeps after a rejection without a computed token in them [block]
     """
 
@@ -105,6 +106,7 @@ class CaseSpeculation:
     together: Points
     best: Points
     cells: tuple[MapCell, ...]
+    budget_sequences: int
     kept_blocks: int
     explanation: Explanation
 
@@ -168,6 +170,7 @@ def speculation_on(case: Case, asked: Speculating) -> CaseSpeculation:
             for n in batches
         ),
         cells=speedup_map(context, fixed, c, _columns(asked.batch), MAP_ACCEPTANCES),
+        budget_sequences=load.budget_tokens // (1 + k),
         kept_blocks=most_kept_blocks(fixed, case.limits),
         explanation=Explanation("", "", ""),
     )

@@ -223,3 +223,9 @@ def test_bad_questions_are_refused(case: Case, field: str, asked: Speculating) -
 def test_a_draft_model_is_a_share_of_its_target(case: Case, share: float) -> None:
     with pytest.raises(InputError):
         draft_costs(case.coefficients, share, 1.0)
+
+
+def test_the_budget_bounds_the_sequences_that_can_be_verified(case: Case) -> None:
+    found = speculation_on(case.with_limits(max_num_batched_tokens=1024), Speculating("ngram", (0.7,) * 3, 64, CONTEXT))
+    assert found.budget_sequences == 256
+    assert found.launch.sequences == 128

@@ -9,7 +9,7 @@ CELL_HEIGHT = 34
 
 
 def speedup_map(rows: Sequence[Row], title: str) -> Figure:
-    """Return the heat map; losses are hatched in no colour of gains, so that they read without hue too.
+    """Return the heat map: gains and losses in two colours, and every cell with its figure, so that none rests on hue.
 
     rows : batch, acceptance (as text), label, colour, ink, asked, and as text speedup, best
     """

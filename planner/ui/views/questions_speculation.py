@@ -28,6 +28,7 @@ _HEAVY = 0.8
 _ON_LOSS = "#1B2733"
 _SHOWN_ROWS = 12
 _RULE_LOW, _RULE_HIGH = 1.5, 500.0
+_NEAR = 0.3
 
 
 def read_acceptance(field: str, text: str) -> tuple[float, ...]:
@@ -69,11 +70,13 @@ def speedup_curves(found: CaseSpeculation, run: SimulatedSpeculation | None) -> 
 
 
 def speedup_rules(found: CaseSpeculation) -> list[Rule]:
-    """Return the break-even, and where the captured CUDA graphs end."""
+    """Return the break-even, where the captured CUDA graphs end, and where the token budget cuts drafts."""
+    graphs, budget = found.launch.sequences, found.budget_sequences
+    upright = {graphs: f"CUDA graphs end at {graphs:,}", budget: f"the budget cuts drafts past {budget:,}"}
+    if abs(graphs - budget) < _NEAR * graphs:
+        upright = {graphs: f"CUDA graphs and budget end at {graphs:,}"}
     rules = [Rule("y", 1.0, "break-even")]
-    if _RULE_LOW < found.launch.sequences < _RULE_HIGH:
-        rules.append(Rule("x", float(found.launch.sequences), f"CUDA graphs end at {found.launch.sequences:,}"))
-    return rules
+    return rules + [Rule("x", float(at), label) for at, label in upright.items() if _RULE_LOW < at < _RULE_HIGH]
 
 
 def speedup_marks(found: CaseSpeculation) -> list[Mark]:
@@ -168,7 +171,7 @@ def speculation_rows(found: CaseSpeculation, run: SimulatedSpeculation | None) -
             "Token budget that drafts and decode take",
             f"{rows:,} of {found.load.budget_tokens:,}",
             None if run is None else f"at most {run.most_scheduled_tokens:,} scheduled",
-            f"Each sequence takes 1 + K of the budget; {_room(found)}",
+            f"Each sequence takes 1 + K of the budget, which {found.budget_sequences:,} fill; {_room(found)}",
         ),
         Beside(
             "KV blocks kept for rejected drafts, each sequence",
