@@ -12,6 +12,7 @@ from planner.analysis.case import Case
 from planner.analysis.class_sharing import BatchWork
 from planner.analysis.littles_law import Stream
 from planner.analysis.parallel import in_parallel
+from planner.analysis.served import stretched
 from planner.errors import InputError
 from planner.simulator import simulate, values_s
 from planner.simulator.cluster import Cluster, EngineSpec, Pool, run_cluster
@@ -61,19 +62,23 @@ class ClassRun(NamedTuple):
     """One way to share, simulated; figures are those of one engine.
 
     cap_tokens : KV that the batch class could hold [token]; None: no cap
-    ttft_p99_s, tpot_p99_s, tpot_mean_s : of the interactive class [s]
+    ttft_p99_s, tpot_p99_s, tpot_mean_s : of the interactive class [s]; None where none of its requests was measured, or ended
     batch_tokens_per_s : output of the batch class [token/s]
     interactive : requests measured; preemptions : of both classes
     """
 
     name: str
     cap_tokens: int | None
-    ttft_p99_s: float
-    tpot_p99_s: float
-    tpot_mean_s: float
+    ttft_p99_s: float | None
+    tpot_p99_s: float | None
+    tpot_mean_s: float | None
     batch_tokens_per_s: float
     interactive: int
     preemptions: int
+
+    def keeps(self, tpot_s: float) -> bool:
+        """Whether p99 TPOT of the interactive class stays within a target [s]; not where none of its requests ended."""
+        return self.tpot_p99_s is not None and self.tpot_p99_s <= tpot_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ def simulated_sharing(case: Case, sharing: Sharing, caps: tuple[float, float], s
             break
         capped[between] = _on_one_engine(case, mix, CAPPED, between)
     runs = tuple(capped[cap] for cap in sorted(capped))
-    held = list(takewhile(lambda run: run.tpot_p99_s <= sharing.tpot_s, runs))
+    held = list(takewhile(lambda run: run.keeps(sharing.tpot_s), runs))
     return SimulatedSharing(one_queue, priority, pools, runs, held[-1] if held else None, pool_share, mix.span_s)
 
 
@@ -164,7 +169,7 @@ def _least_cap(case: Case, mix: _Mix) -> int:
 def _between(capped: dict[int, ClassRun], tpot_s: float, least: int, block: int) -> int | None:
     """Return the cap half-way between the largest that meets the target, or the least one, and the next, which misses it."""
     caps = sorted(capped)
-    missed = [cap for cap in caps if capped[cap].tpot_p99_s > tpot_s]
+    missed = [cap for cap in caps if not capped[cap].keeps(tpot_s)]
     if not missed:
         return None
     held = [cap for cap in caps if cap < missed[0]]
@@ -195,11 +200,6 @@ def _mix(case: Case, sharing: Sharing) -> _Mix:
     return _Mix(table, of_class, span_s, min(turn_s, span_s / 4.0))
 
 
-def _scaled(tokens: Ints, factor: float) -> Ints:
-    scaled: Ints = np.maximum(np.rint(tokens * factor), 1).astype(np.int64)
-    return scaled
-
-
 def _piled(case: Case, batch: BatchWork, span_s: float) -> int:
     """Return how many batch requests outlast the span: their prompts alone keep the engine busy for longer [request]."""
     prompt_s = batch.prompt_tokens * case.coefficients.linear_s_per_token
@@ -215,11 +215,11 @@ def _on_one_engine(case: Case, mix: _Mix, name: str, cap_tokens: int | None) -> 
     traits = Traits(class_index=mix.of_class, priority=mix.of_class)
     run = run_cluster(cluster, mix.requests, np.random.default_rng(case.seed), traits, by_events=True)
     batch = mix.of_class == BATCH
-    waits_s = np.where(np.isfinite(run.ttft_s), run.ttft_s, mix.span_s)[mix.measured]
+    waits_s = np.where(np.isfinite(run.ttft_s), run.ttft_s, mix.span_s)[mix.measured] + case.request_s
     return ClassRun(
         name=name,
         cap_tokens=cap_tokens,
-        ttft_p99_s=_percentile(waits_s) + case.request_s,
+        ttft_p99_s=_percentile(waits_s),
         tpot_p99_s=_percentile(run.tpot_s[mix.measured]),
         tpot_mean_s=_mean(run.tpot_s[mix.measured]),
         batch_tokens_per_s=_output_rate(mix, run.first_token_s[batch], run.finish_s[batch]),
@@ -236,33 +236,31 @@ def _on_pools(case: Case, sharing: Sharing, mix: _Mix) -> tuple[ClassRun | None,
     count = 2 * int((mix.of_class == INTERACTIVE).sum())
     base = case.requests(count, sharing.interactive.rate_rps)
 
-    def at(factor: float) -> tuple[Floats, Floats]:
+    def at(factor: float) -> ClassRun:
         own = _interactive(case, sharing, replace(base, arrival_s=base.arrival_s / factor))
-        run = simulate(own, case.limits, case.coefficients)
+        run = case.serve(own)
         measured = own.arrival_s >= _WARM_UP * own.arrival_s[-1]
-        return values_s(run, "ttft")[measured] + case.request_s, values_s(run, "tpot")[measured]
+        ttft_s, tpot_s = values_s(run, "ttft")[measured], values_s(run, "tpot")[measured]
+        return ClassRun(POOLS, None, _percentile(ttft_s), _percentile(tpot_s), _mean(tpot_s), 0.0, len(tpot_s), 0)
 
-    runs = dict(zip(LOAD_FACTORS, in_parallel(at, LOAD_FACTORS), strict=True))
-    held = list(takewhile(lambda factor: _percentile(runs[factor][1]) <= sharing.tpot_s, LOAD_FACTORS))
+    runs = in_parallel(at, LOAD_FACTORS)
+    held = list(takewhile(lambda pair: pair[1].keeps(sharing.tpot_s), zip(LOAD_FACTORS, runs, strict=True)))
     if not held:
         return None, None
-    share = 1.0 / held[-1]
-    ttft_s, tpot_s = runs[held[-1]]
+    factor, alone = held[-1]
+    share = 1.0 / factor
     batch = mix.of_class == BATCH
     pile = RequestTable(np.zeros(int(batch.sum())), mix.requests.prompt_tokens[batch], mix.requests.output_tokens[batch])
     piled = simulate(pile, case.limits, case.coefficients)
     rate = (1.0 - share) * _output_rate(mix, piled.first_token_s, piled.finish_s)
-    run = ClassRun(
-        POOLS, None, _percentile(ttft_s), _percentile(tpot_s), _mean(tpot_s), rate, len(tpot_s), piled.totals.preemptions
-    )
-    return run, share
+    return alone._replace(batch_tokens_per_s=rate, preemptions=piled.totals.preemptions), share
 
 
-def _interactive(case: Case, sharing: Sharing, requests: Requests) -> RequestTable:
-    """Return the workload's requests with lengths scaled to the means asked."""
+def _interactive(case: Case, sharing: Sharing, requests: Requests) -> Requests:
+    """Return the workload's requests with lengths scaled to the means asked, none of their prompts cached."""
     prompt = sharing.interactive.prompt_tokens / case.lengths.prompt_mean
     output = sharing.interactive.output_tokens / case.lengths.output_mean
-    return RequestTable(requests.arrival_s, _scaled(requests.prompt_tokens, prompt), _scaled(requests.output_tokens, output))
+    return replace(stretched(requests, prompt, output), cached_prompt_tokens=None)
 
 
 def _output_rate(mix: _Mix, first_token_s: Floats, finish_s: Floats) -> float:
@@ -274,11 +272,11 @@ def _output_rate(mix: _Mix, first_token_s: Floats, finish_s: Floats) -> float:
     return float(np.nansum(outputs * inside_s / lasted_s)) / (to_s - from_s)
 
 
-def _percentile(values: Floats) -> float:
+def _percentile(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
-    return float(np.percentile(known, _PERCENTILE)) if len(known) else float("inf")
+    return float(np.percentile(known, _PERCENTILE)) if len(known) else None
 
 
-def _mean(values: Floats) -> float:
+def _mean(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("inf")
+    return float(known.mean()) if len(known) else None

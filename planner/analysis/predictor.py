@@ -124,16 +124,16 @@ def engine_ttft_s(case: Case, aims: Aims) -> float:
 class Prediction:
     """What is predicted of one request.
 
-    ttft_s : as its client will see it [s]; inf where no prompt token fits beside the decoders
+    ttft_s : as its client will see it [s]; None where no prompt token fits beside the decoders: it isn't let in
     tpot_s : step with it in the batch, prompts flowing in as outputs end [s]
     """
 
-    ttft_s: float
+    ttft_s: float | None
     tpot_s: float
 
     def times(self, factor: float) -> "Prediction":
         """Return the prediction of a predictor that is off by a factor [1]."""
-        return Prediction(self.ttft_s * factor, self.tpot_s * factor)
+        return Prediction(None if self.ttft_s is None else self.ttft_s * factor, self.tpot_s * factor)
 
 
 class Predictor:
@@ -166,7 +166,7 @@ class Predictor:
         rate = self.prefill_tokens_per_s(decoding)
         tpot_s = float(np.interp(min(seen.unfinished + 1.0, self.slots), self._counts, self._steps_s))
         if rate <= 0.0:
-            return Prediction(float("inf"), tpot_s)
+            return Prediction(None, tpot_s)
         places_s = max(seen.unfinished + 1 - self.slots, 0) / self.leaving_rps
         prompts_s = (seen.waiting_prompt_tokens + seen.prompt_tokens) / rate
         return Prediction(max(prompts_s, places_s + seen.prompt_tokens / rate) + self._request_s, tpot_s)
@@ -175,12 +175,14 @@ class Predictor:
         """Return whether both targets would hold."""
         if self.aims.planned_tpot_s is not None and prediction.tpot_s > self.aims.planned_tpot_s:
             return "TPOT would be missed"
-        return "admit" if prediction.ttft_s * (1.0 + self.aims.margin) <= self.aims.ttft_s else "TTFT would be missed"
+        ttft_s = prediction.ttft_s
+        within = ttft_s is not None and ttft_s * (1.0 + self.aims.margin) <= self.aims.ttft_s
+        return "admit" if within else "TTFT would be missed"
 
     def retry_after_s(self, prediction: Prediction) -> float:
         """Return when a client should come back: once the queue is short enough, in whole seconds, at least one [s]."""
-        late_s = prediction.ttft_s - self.aims.ttft_s
-        return float(np.ceil(max(late_s, 1.0))) if np.isfinite(late_s) else 1.0
+        late_s = 0.0 if prediction.ttft_s is None else prediction.ttft_s - self.aims.ttft_s
+        return float(np.ceil(max(late_s, 1.0)))
 
 
 def _prefill_rate(case: Case, decoding: float, tpot_s: float | None) -> float:

@@ -132,12 +132,19 @@ def _prompts_taking(times_s: Floats, case: Case) -> npt.NDArray[np.int64]:
 
 
 class TailPoint(NamedTuple):
-    """p99 TTFT at a utilisation [1], [s]; mean_wait_s : before the first step [s]; keeps_up : the queue doesn't grow."""
+    """p99 TTFT at a utilisation [1], [s]; mean_wait_s : before the first step [s]; keeps_up : the queue doesn't grow.
+
+    Both times are None where the engine took no request.
+    """
 
     utilisation: float
-    ttft_p99_s: float
-    mean_wait_s: float
+    ttft_p99_s: float | None
+    mean_wait_s: float | None
     keeps_up: bool
+
+    def meets(self, ttft_s: float) -> bool:
+        """Whether the engine keeps up with p99 TTFT within a target [s]."""
+        return self.keeps_up and self.ttft_p99_s is not None and self.ttft_p99_s <= ttft_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +180,7 @@ class Departures:
     service: PrefillService
     prompt_tokens: float
     departures: tuple[Departure, ...]
-    mean_wait_s: float
+    mean_wait_s: float | None
     formula_wait_s: float | None
 
     @property
@@ -247,7 +254,7 @@ def departure_of(case: Case, stream: Stream, around: Surroundings, step: Step, r
     for utilisation in _GRID:
         if not at(utilisation).keeps_up:
             break
-    planned = _largest(lambda utilisation: at(utilisation).keeps_up and at(utilisation).ttft_p99_s <= target_s)
+    planned = _largest(lambda utilisation: at(utilisation).meets(target_s))
     last, used = _point(case, _served(stream, step, reference), limits, reference)
     runs[reference] = last
     return Departure(
@@ -280,7 +287,7 @@ def _point(case: Case, requests: Requests, limits: EngineLimits, utilisation: fl
     ttft_s, wait_s = measured_s(result, "ttft"), measured_s(result, "queue")
     used = _Used(result.totals.preemptions, int(result.rejected.sum()), result.averages.peak_kv_share)
     if len(ttft_s) == 0:
-        return TailPoint(utilisation, math.inf, math.inf, keeps_up=False), used
+        return TailPoint(utilisation, None, None, keeps_up=False), used
     tail_s = percentile_s(ttft_s, TARGET_PERCENTILE) + case.request_s
     return TailPoint(utilisation, tail_s, float(wait_s.mean()), result.verdict != "overloaded" and result.finished), used
 
@@ -304,15 +311,19 @@ def same_tail(one: Departure, other: Departure, tolerance: float = 0.03) -> bool
     """Whether two departures have the same p99 TTFT wherever both were simulated; tolerance : relative [1]."""
     by_utilisation = {point.utilisation: point for point in one.points}
     pairs = [(by_utilisation[point.utilisation], point) for point in other.points if point.utilisation in by_utilisation]
-    return all(
-        a.keeps_up == b.keeps_up and (not a.keeps_up or abs(a.ttft_p99_s - b.ttft_p99_s) <= tolerance * a.ttft_p99_s)
-        for a, b in pairs
-    )
+    return all(a.keeps_up == b.keeps_up and _alike(a, b, tolerance) for a, b in pairs)
+
+
+def _alike(a: TailPoint, b: TailPoint, tolerance: float) -> bool:
+    if not a.keeps_up or a.ttft_p99_s is None or b.ttft_p99_s is None:
+        return True
+    return abs(a.ttft_p99_s - b.ttft_p99_s) <= tolerance * a.ttft_p99_s
 
 
 def shown_points(points: Sequence[TailPoint], most_s: float) -> list[tuple[float, float]]:
     """Return utilisation and p99 TTFT where the engine keeps up and the tail is at most `most_s` [s]."""
-    return [(point.utilisation, point.ttft_p99_s) for point in points if point.keeps_up and point.ttft_p99_s <= most_s]
+    kept = [(point.utilisation, point.ttft_p99_s) for point in points if point.keeps_up]
+    return [(utilisation, tail_s) for utilisation, tail_s in kept if tail_s is not None and tail_s <= most_s]
 
 
 def planned_explanation(found: Departures, formula: PlannedUtilisation) -> Explanation:

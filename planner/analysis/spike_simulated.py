@@ -137,7 +137,8 @@ class SpikeRun:
     at_s : start of each bin of time, from the spike's start [s]; good_rps : answers within the targets, by when they ended, and
         tries_rps : requests sent, first and later tries, in each bin [request/s]; dead_share : of the GPU time of the answers that
         ended in each bin, what went to clients who had given up [1]
-    good_in_spike, good_after : share of the requests first sent in and after the spike that were answered within the targets [1]
+    good_in_spike, good_after : share of the requests first sent in and after the spike that were answered within the targets
+        [1]; None where none was sent
     dead : share of all GPU time that went to clients who had given up [1]
     turned_away : share of the requests that no try of was ever let in or kept [1]
     tries : sent for each request [1]; longest_wait_s : of an answer for its first token [s]
@@ -150,8 +151,8 @@ class SpikeRun:
     good_rps: Floats
     tries_rps: Floats
     dead_share: Floats
-    good_in_spike: float
-    good_after: float
+    good_in_spike: float | None
+    good_after: float | None
     dead: float
     turned_away: float
     tries: float
@@ -230,7 +231,7 @@ def _measured(case: Case, setting: SpikeSetting, requests: Requests, wanted: Ask
         good_in_spike=_share(answered[in_spike]),
         good_after=_share(answered[sent_s >= setting.spike_end_s]),
         dead=float(dead_s.sum() / max(cost_s.sum(), 1e-12)),
-        turned_away=_share(~let_in),
+        turned_away=float((~let_in).mean()),
         tries=len(tries) / len(requests),
         longest_wait_s=float(waits_s.max(initial=0.0)),
         recovery_s=_recovery_s(sent_s, answered, setting),
@@ -245,8 +246,8 @@ def _gpu_s(case: Case, tries: Tries) -> Floats:
     return np.where(tries.fate == Fate.SERVED, cost_s, 0.0)
 
 
-def _share(mask: Masks) -> float:
-    return float(mask.mean()) if len(mask) else 1.0
+def _share(mask: Masks) -> float | None:
+    return float(mask.mean()) if len(mask) else None
 
 
 def _recovery_s(sent_s: Floats, answered: Masks, setting: SpikeSetting) -> float | None:

@@ -17,11 +17,12 @@ from planner.analysis.class_sharing import (
     shared_tpot_s,
     steady_stream,
 )
-from planner.analysis.class_sharing_simulated import Sharing, SimulatedSharing, sharing_at_cap, simulated_sharing
+from planner.analysis.class_sharing_simulated import ClassRun, Sharing, SimulatedSharing, sharing_at_cap, simulated_sharing
 from planner.analysis.littles_law import Stream
 from planner.analysis.steps import Decoders, decode_step_s
 from planner.cases import textbook_case
 from planner.errors import InputError
+from planner.ui.views.questions_sharing_classes import cap_curves, trade_line, trade_spots, trade_title
 from tests.analysis.round_engine import C
 
 TPOT_S = 0.015
@@ -159,3 +160,16 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_bad_input_is_refused(call: object) -> None:
     with pytest.raises(InputError):
         call()  # type: ignore[operator]
+
+
+def test_a_way_in_which_no_interactive_request_ends_keeps_no_target_and_has_no_spot(simulated: SimulatedSharing) -> None:
+    nothing = ClassRun("Priority alone", None, 30.0, None, None, 100.0, 150, 0)
+    assert not nothing.keeps(math.inf)
+    assert ClassRun("Priority alone", None, 1.0, TPOT_S, TPOT_S, 100.0, 150, 0).keeps(TPOT_S)
+    sharing, shared = Sharing(STREAM, BATCH, TPOT_S), SharedEngine(STREAM, BATCH, 8192.0)
+    found = replace(simulated, priority=nothing, capped=(nothing._replace(cap_tokens=10_000), *simulated.capped))
+    assert len(trade_line(found)) == len(simulated.capped)
+    assert len(trade_spots(found)) == len(trade_spots(simulated)) - 1
+    assert "leaves p99 TPOT at —" in trade_title(sharing, found)
+    curves = {curve.name: curve for curve in cap_curves(textbook_case(), sharing, shared, found)}
+    assert len(curves["p99"].points) == len(simulated.capped)

@@ -17,12 +17,13 @@ from planner.analysis.admission_simulated import (
 )
 from planner.analysis.case import Case
 from planner.analysis.overload import Spike, backlog
-from planner.analysis.predictor import Aims, Predictor, door_bounds, slots_of, steady_batch
+from planner.analysis.predictor import Aims, Prediction, Predictor, door_bounds, slots_of, steady_batch
 from planner.analysis.served import saturated_rps
 from planner.analysis.spike_simulated import Asked, SpikeRun, SpikeSetting, spike_requests, spike_runs
 from planner.cases import textbook_case
 from planner.errors import InputError
 from planner.simulator.clients import Seen
+from planner.ui.views.questions_overload_spike import goodput_title, spike_rows
 from planner.workloads import load_workload
 
 SEQS = 64
@@ -235,3 +236,20 @@ def test_bursty_arrivals_have_the_rate_and_the_scatter_that_are_stated() -> None
 def test_an_error_that_makes_no_sense_is_refused(sigma: float) -> None:
     with pytest.raises(InputError, match="sigma"):
         off_by(sigma, 3, 1)
+
+
+def test_a_request_that_fits_beside_no_decoder_has_no_prediction_and_is_turned_away(case: Case) -> None:
+    predictor = Predictor(case, Aims(1.0, 0.1))
+    nothing = Prediction(None, 0.05).times(2.0)
+    assert nothing == Prediction(None, 0.1)
+    assert predictor.verdict(Prediction(None, 0.05)) == "TTFT would be missed"
+    assert predictor.retry_after_s(nothing) == 1.0
+
+
+def test_of_a_spike_in_which_nothing_is_sent_no_share_is_good(case: Case) -> None:
+    setting = SpikeSetting(Spike(0.5, 1.0, 1e-6), 1.0, Aims(1.0, 0.1), 5.0)
+    (run,) = spike_runs(case, setting, [Asked("no bound", "none")])
+    assert run.good_in_spike is None
+    assert run.good_after is not None
+    assert goodput_title([run]) == "No request is sent in the spike: make it longer or larger"
+    assert spike_rows(backlog(setting.spike), [run])[-1].simulated is None

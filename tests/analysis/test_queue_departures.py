@@ -14,10 +14,12 @@ from planner.analysis.queue_departures import (
     Departures,
     Prompts,
     Surroundings,
+    TailPoint,
     departure_of,
     departures,
     planned_explanation,
     same_tail,
+    shown_points,
     stream_of,
 )
 from planner.analysis.queue_model import PrefillService, planned_utilisation, prefill_service
@@ -182,3 +184,12 @@ def test_progress_names_what_is_done() -> None:
 def test_bad_input_is_refused(call: object) -> None:
     with pytest.raises(InputError):
         call()  # type: ignore[operator]
+
+
+def test_where_the_engine_takes_no_request_there_is_no_tail_and_no_load_to_plan_for() -> None:
+    stream = stream_of(CASE, Prompts(2048.0), ALONE, 200)
+    found = departure_of(CASE, stream, Surroundings(512, PoissonArrivals()), "KV admission", 0.5)
+    assert found.rejected == 200
+    assert (found.planned, found.at_reference_s) == (None, None)
+    assert all((point.ttft_p99_s, point.mean_wait_s, point.keeps_up) == (None, None, False) for point in found.points)
+    assert shown_points([TailPoint(0.5, None, None, keeps_up=True), TailPoint(0.6, 1.0, 0.1, keeps_up=True)], 2.0) == [(0.6, 1.0)]

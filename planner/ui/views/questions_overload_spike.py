@@ -78,12 +78,14 @@ def shown_runs(runs: Sequence[SpikeRun]) -> list[SpikeRun]:
 
 def best_rule(runs: Sequence[SpikeRun]) -> SpikeRun:
     """Return the run that keeps most of the spike's requests good; of equal ones the simpler rule."""
-    return max(runs, key=lambda run: round(run.good_in_spike, 3))
+    return max(runs, key=lambda run: round(run.good_in_spike or 0.0, 3))
 
 
 def goodput_title(runs: Sequence[SpikeRun]) -> str:
     """Return the finding: how much of the spike is good with the best rule and without any."""
     none, best = next(run for run in runs if run.rule == "no bound"), best_rule(runs)
+    if none.good_in_spike is None:
+        return "No request is sent in the spike: make it longer or larger"
     if best.rule == "no bound":
         return f"With no bound {percent(none.good_in_spike)} of the spike's requests are good: no rule keeps more"
     return (
@@ -191,10 +193,8 @@ def storm_title(runs: Sequence[SpikeRun], rule: RuleName, setting: SpikeSetting)
 def spike_rows(found: Backlog, runs: Sequence[SpikeRun] | None) -> list[Beside]:
     """Return the queue's arithmetic beside the simulated runs."""
     none = None if runs is None else next(run for run in runs if run.rule == "no bound")
-    best = None if runs is None else best_rule(runs)
-    again = None
-    if none is not None:
-        again = recovered(none)
+    kept = None if runs is None else best_rule(runs).good_in_spike
+    again = None if none is None else recovered(none)
     parts = (
         "The formula has one server of fixed speed. The engine is one only once its batch is full; before that the batch takes in "
         "part of the spike, and every token slows down instead."
@@ -209,7 +209,7 @@ def spike_rows(found: Backlog, runs: Sequence[SpikeRun] | None) -> list[Beside]:
             parts,
         ),
         Beside("Good again after the spike", DASH if found.drain_s is None else seconds(found.drain_s), again, retries),
-        Beside("Lost", percent(found.excess_share), None if best is None else percent(1.0 - best.good_in_spike), lost),
+        Beside("Lost", percent(found.excess_share), None if kept is None else percent(1.0 - kept), lost),
     ]
 
 

@@ -58,37 +58,34 @@ def cap_curves(case: Case, sharing: Sharing, shared: SharedEngine, found: Simula
         formula.append((tokens, tpot_s / MS))
     curves = [Curve("mean by formula", formula, GREY, dashed=True, name_at=0.6, name_place="below right")]
     if found is not None:
-        capped = [(float(run.cap_tokens or 0), run) for run in found.capped]
-        curves.append(
-            Curve("mean", [(cap, run.tpot_mean_s / MS) for cap, run in capped], ACCENT, name_at=1.0, name_place="below left")
-        )
-        curves.append(Curve("p99", [(cap, run.tpot_p99_s / MS) for cap, run in capped], HUES[1], name_at=1.0))
+        means = [(float(run.cap_tokens or 0), run.tpot_mean_s / MS) for run in found.capped if run.tpot_mean_s is not None]
+        tails = [(float(run.cap_tokens or 0), run.tpot_p99_s / MS) for run in found.capped if run.tpot_p99_s is not None]
+        curves.append(Curve("mean", means, ACCENT, name_at=1.0, name_place="below left"))
+        curves.append(Curve("p99", tails, HUES[1], name_at=1.0))
     return curves
 
 
 def _highest_s(sharing: Sharing, found: SimulatedSharing | None) -> float:
-    if found is None:
-        return 3.0 * sharing.tpot_s
-    return max(run.tpot_p99_s for run in (*found.capped, found.priority))
+    runs = () if found is None else (*found.capped, found.priority)
+    return max((run.tpot_p99_s for run in runs if run.tpot_p99_s is not None), default=3.0 * sharing.tpot_s)
 
 
 def cap_rules(sharing: Sharing, found: SimulatedSharing | None) -> Sequence[Rule]:
     """Return the target, and the TPOT that priority alone leaves."""
     rules = [Rule("y", sharing.tpot_s / MS, f"target {seconds(sharing.tpot_s)}")]
-    if found is not None:
-        text = f"priority alone: p99 {seconds(found.priority.tpot_p99_s)}"
-        rules.append(Rule("y", found.priority.tpot_p99_s / MS, text))
+    alone_s = None if found is None else found.priority.tpot_p99_s
+    if alone_s is not None:
+        rules.append(Rule("y", alone_s / MS, f"priority alone: p99 {seconds(alone_s)}"))
     return rules
 
 
 def cap_marks(found: SimulatedSharing | None) -> Sequence[Mark]:
     """Return the cap that holds."""
-    if found is None or found.best is None:
+    best = None if found is None else found.best
+    if best is None or best.tpot_p99_s is None:
         return ()
-    best = found.best
-    return (
-        Mark(float(best.cap_tokens or 0), best.tpot_p99_s / MS, f"holds: {figure(best.cap_tokens)} tokens", HUES[2], "below right"),
-    )
+    name = f"holds: {figure(best.cap_tokens)} tokens"
+    return (Mark(float(best.cap_tokens or 0), best.tpot_p99_s / MS, name, HUES[2], "below right"),)
 
 
 def cap_title(sharing: Sharing, counted: CountedShare, found: SimulatedSharing | None) -> str:
@@ -103,20 +100,25 @@ def cap_title(sharing: Sharing, counted: CountedShare, found: SimulatedSharing |
 
 def trade_line(found: SimulatedSharing) -> Sequence[Spot]:
     """Return what each cap gives to both classes, from the smallest to the largest."""
-    return [_spot("priority and a cap, smaller to larger", run) for run in sorted(found.capped, key=lambda run: run.tpot_p99_s)]
+    spots = [spot for run in found.capped for spot in _spot("priority and a cap, smaller to larger", run)]
+    return sorted(spots, key=lambda spot: spot.x)
 
 
 def trade_spots(found: SimulatedSharing) -> Sequence[Spot]:
     """Return the ways to share, each with the wait that it leaves."""
     best = None if found.best is None else (f"cap of {figure(found.best.cap_tokens)} tokens", found.best)
     ways = [(run.name.lower(), run) for run in (found.one_queue, found.priority, found.pools) if run is not None]
-    return [_spot(f"{name}: p99 TTFT {seconds(run.ttft_p99_s)}", run) for name, run in (*([best] if best else []), *ways)]
+    named = (*([best] if best else []), *ways)
+    return [spot for name, run in named for spot in _spot(f"{name}: p99 TTFT {seconds(run.ttft_p99_s)}", run)]
 
 
-def _spot(name: str, run: ClassRun) -> Spot:
+def _spot(name: str, run: ClassRun) -> Sequence[Spot]:
+    """Return a run's spot; none where no interactive request ended."""
+    if run.tpot_p99_s is None:
+        return ()
     cap = "" if run.cap_tokens is None else f" at {figure(run.cap_tokens)} tokens"
     said = f"{seconds(run.tpot_p99_s)}{cap}"
-    return Spot(name, run.tpot_p99_s / MS, run.batch_tokens_per_s, said, figure(run.batch_tokens_per_s))
+    return (Spot(name, run.tpot_p99_s / MS, run.batch_tokens_per_s, said, figure(run.batch_tokens_per_s)),)
 
 
 def trade_rule(sharing: Sharing) -> tuple[float, str]:
@@ -131,7 +133,7 @@ def trade_title(sharing: Sharing, found: SimulatedSharing) -> str:
         f"Priority alone cuts p99 TTFT from {seconds(one.ttft_p99_s)} to {seconds(priority.ttft_p99_s)} and leaves p99 TPOT at "
         f"{seconds(priority.tpot_p99_s)}"
     )
-    if priority.tpot_p99_s <= sharing.tpot_s:
+    if priority.keeps(sharing.tpot_s):
         return f"{leaves}, within the target: this engine's own limits are cap enough"
     if best is None:
         return f"{leaves}, and no cap repairs it"
