@@ -31,6 +31,7 @@ CERTAINTY = 0.99
 INTERRUPTION_MINUTES = 10.0
 _MOST_SEQUENCES = 65536.0
 _ROUNDING, _STRIDE = 1e-9, 500
+_WORTH = 1e-3
 _DAY_MINUTES = HOURS_PER_DAY * MINUTE_S
 
 
@@ -183,11 +184,11 @@ def bill_of(way: Way, work: DailyWork, terms: Terms) -> Bill | None:
 def pulled(way: Way, lever: Lever, work: DailyWork, terms: Terms) -> Bill | None:
     """Return the bill with one more lever pulled; None where it changes nothing that could be priced.
 
-    Another GPU is the cheapest machine of all with everything else as it is. Length sorting changes no bill of an engine that
-    refills its batch: it is what static batches lose.
+    Another GPU is the cheapest machine of all with everything else as it is, on demand where its spot price isn't known. Length
+    sorting changes no bill of an engine that refills its batch: it is what static batches lose.
     """
     if lever == "another GPU":
-        return _cheapest(bill_of(way._replace(machine=machine), work, terms) for machine in terms.machines)
+        return _cheapest(bill_of(_moved(way, machine), work, terms) for machine in terms.machines)
     if lever == "FP8 weights":
         return None if terms.fp8_weights is None else bill_of(way._replace(weights=terms.fp8_weights), work, terms)
     changes: dict[Lever, Way] = {
@@ -201,11 +202,15 @@ def pulled(way: Way, lever: Lever, work: DailyWork, terms: Terms) -> Bill | None
     return bill_of(changes[lever], work, terms)
 
 
+def _moved(way: Way, machine: Machine) -> Way:
+    return way._replace(machine=machine, spot=way.spot and machine.spot_usd_per_gpu_hour is not None)
+
+
 def stacked(way: Way, work: DailyWork, terms: Terms) -> tuple[Bill, tuple[Saving, ...]]:
     """Return the present bill, and the levers in the order of the dollars that each saves on top of those before it.
 
-    Each step tries every lever that is left and takes the one that saves most; those that save nothing, or cost more, come last
-    and are not pulled.
+    Each step tries every lever that is left and takes the one that saves most; those that save less than a thousandth of the
+    present bill, or cost more, come last and are not pulled.
     """
     if way.machine.usd_per_gpu_hour is None:
         raise InputError("price", way.machine.gpu_name, "has no price on demand", "Give hardware.usd_per_gpu_hour, or another GPU")
@@ -218,7 +223,7 @@ def stacked(way: Way, work: DailyWork, terms: Terms) -> tuple[Bill, tuple[Saving
         tried = [(lever, pulled(bill.way, lever, work, terms) or bill) for lever in left]
         lever, best = min(tried, key=lambda pair: pair[1].usd_per_day)
         saved = bill.usd_per_day - best.usd_per_day
-        if saved <= 0.0:
+        if saved <= _WORTH * base.usd_per_day:
             break
         found.append(_saving(lever, base, best, saved, (work, terms)))
         left.remove(lever)

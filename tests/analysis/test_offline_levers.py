@@ -270,3 +270,15 @@ def test_a_fleet_follows_its_own_terms(asked: OfflineCase) -> None:
     per_token = 1.0
     batch = kv_limited_batch(engine.kv_tokens * per_token, per_token, asked.work)
     assert bill(asked).fleet.decode_gpu_days == offline_fleet(asked.work, batch, 4, engine.coefficients).decode_gpu_days
+
+
+def test_a_move_to_a_machine_without_a_spot_price_is_counted_on_demand(asked: OfflineCase) -> None:
+    spot = asked.way._replace(spot=True)
+    found = pulled(spot, "another GPU", asked.work, asked.terms)
+    unpriced = next(each for each in asked.terms.machines if each.gpu_id == "mi300x" and each.gpus == 2)
+    on_demand = bill_of(asked.way._replace(machine=unpriced), asked.work, asked.terms)
+    assert found is not None
+    assert on_demand is not None
+    assert unpriced.spot_usd_per_gpu_hour is None
+    assert found.usd_per_day <= on_demand.usd_per_day
+    assert found.way.spot == (found.way.machine.spot_usd_per_gpu_hour is not None)

@@ -1,7 +1,6 @@
 """What "Does speculation pay?" shows: rows of its charts and tables, and its sentences."""
 
 import json
-from collections.abc import Sequence
 
 import pandas as pd
 
@@ -59,7 +58,7 @@ def by_position(shares: tuple[float, ...], drafts: int) -> tuple[float, ...]:
 def speedup_curves(found: CaseSpeculation, run: SimulatedSpeculation | None) -> list[Curve]:
     """Return the speed-up by batch: decode alone, with the best K, with prefill in the same steps, and simulated."""
     curves = [
-        Curve("best K of each batch", found.best, GREY, dashed=True, name_at=1.0, name_place="above left"),
+        Curve("best K of each batch", found.best, GREY, dashed=True, name_at=0.7, name_place="above right"),
         Curve("decode alone", found.alone, ACCENT, name_at=1.0, name_place="below left"),
         Curve("with prefill in the same steps", found.together, HUES[2], name_at=0.45, name_place="below left"),
     ]
@@ -301,10 +300,3 @@ def rollback_title(run: SimulatedSpeculation) -> str:
     rows = run.watched[:_SHOWN_ROWS]
     rejected = sum(row.drafts - row.accepted for row in rows)
     return f"One request's first {plural(len(rows), 'verification')}: {rejected} drafts taken back, no block returned"
-
-
-def shown_ranges(found: CaseSpeculation) -> Sequence[str]:
-    """Return the K of each range of batches in words."""
-    return [
-        f"{low:,} to {high:,}: K = {drafts}" if low < high else f"{low:,}: K = {drafts}" for low, high, drafts in found.rule.ranges
-    ]
