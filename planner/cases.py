@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from planner.analysis.case import Case
-from planner.deployment import Deployment, Parallelism, shard
+from planner.deployment import Deployment, Parallelism
 from planner.engines import engine_defaults
 from planner.errors import InputError
 from planner.hardware import load_gpu
@@ -46,7 +46,6 @@ def planned_case(plan: Plan) -> Case:
         workload=workload,
         lengths=plan.lengths,
         rate_rps=planned_rate_rps(plan),
-        kv_bytes_per_token=float(shard(deployment).kv.full_bytes_per_token),
         usd_per_hour=None if tariff is None else tariff.usd_per_gpu_hour * gpus,
         ttft_p99_s=targets.ttft_p99_s,
         tpot_p99_s=targets.tpot_p99_s,
@@ -86,7 +85,6 @@ def textbook_case() -> Case:
         workload=workload,
         lengths=workload.length_stats(),
         rate_rps=10.0,
-        kv_bytes_per_token=setting.kv_bytes_per_token,
         usd_per_hour=None,
         ttft_p99_s=1.0,
         tpot_p99_s=0.030,

@@ -3,12 +3,16 @@
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import numpy as np
+
 from planner.analysis.littles_law import Stream, in_flight
-from planner.analysis.steps import Decoders
-from planner.deployment import Deployment
+from planner.analysis.steps import Decoders, require_positive
+from planner.deployment import Deployment, shard
 from planner.simulator import EngineLimits, SimulationOptions, SimulationResult, Target, latency_targets, seen_by_clients, simulate
 from planner.step_model import StepCoefficients
 from planner.workloads import LengthStats, Requests, Workload
+
+_SAMPLED = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,6 @@ class Case:
     textbook : it is the setting of the published figures, not the user's own scenario
     limits, coefficients, request_s : its engine; request_s is spent outside the engine before the first token [s]
     rate_rps : requests a second that it is planned for [request/s]
-    kv_bytes_per_token : keys and values of one token on one GPU [B/token]
     usd_per_hour : of the whole replica [USD/h]; None where nobody rents it
     ttft_p99_s, tpot_p99_s : targets [s]; None where the scenario leaves one open
     """
@@ -35,7 +38,6 @@ class Case:
     workload: Workload
     lengths: LengthStats
     rate_rps: float
-    kv_bytes_per_token: float
     usd_per_hour: float | None
     ttft_p99_s: float | None
     tpot_p99_s: float | None
@@ -58,13 +60,39 @@ class Case:
 
     @property
     def stream(self) -> Stream:
-        """Equal requests of the workload's mean lengths at the case's rate."""
-        return Stream(self.rate_rps, float(self.lengths.prompt_mean), float(self.lengths.output_mean))
+        """The workload's requests at the case's rate."""
+        return self.stream_at(self.rate_rps, float(self.lengths.prompt_mean), float(self.lengths.output_mean))
 
     @property
     def full_batch(self) -> float:
         """Sequences that run at once at most: max_num_seqs, or what the KV cache holds at their mean context; at least 1 [seq]."""
         return max(1.0, min(float(self.limits.max_num_seqs), self.kv_tokens / max(self.context_tokens, 1.0)))
+
+    def stream_at(self, rate_rps: float, prompt_tokens: float, output_tokens: float) -> Stream:
+        """Return the workload's requests at a rate [request/s], their lengths stretched to these means [token].
+
+        How unlike they are is taken from a sample, and put on the scale of the workload's own mean running context.
+        """
+        drawn = self.requests(_SAMPLED)
+        prompts, outputs = drawn.prompt_tokens.astype(np.float64), drawn.output_tokens.astype(np.float64)
+        by_prompt = float((outputs * prompts).mean() / (outputs.mean() * prompts.mean()))
+        by_output = float((outputs**2).mean() / outputs.mean() ** 2)
+        sampled = Stream(rate_rps, float(self.lengths.prompt_mean), float(self.lengths.output_mean), by_prompt, by_output)
+        scale = self.context_tokens / sampled.running_context_tokens
+        return Stream(rate_rps, prompt_tokens, output_tokens, scale * by_prompt, scale * by_output)
+
+    def kv_bytes_per_token_at(self, context_tokens: float) -> float:
+        """Return keys, values and states of a sequence of so many tokens on one GPU, over its tokens [B/token].
+
+        Layers with a window hold no more than it, so that longer sequences take less for each token.
+        """
+        require_positive("context_tokens", context_tokens, "tokens")
+        return shard(self.deployment).kv.sequence_bytes(context_tokens) / context_tokens
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """The same at the mean context of running sequences [B/token]."""
+        return self.kv_bytes_per_token_at(self.context_tokens)
 
     def in_flight(self, most: int) -> int:
         """Return how many sequences run at the case's rate by Little's law, at least one; `most` where none settles [seq]."""

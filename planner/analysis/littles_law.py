@@ -14,19 +14,23 @@ _MOST_SEQUENCES = 2.0**24
 
 
 class Stream(NamedTuple):
-    """Equal requests at a steady rate.
+    """Requests at a steady rate.
 
-    rate_rps : arrivals [request/s]; prompt_tokens, output_tokens : of each [token]
+    rate_rps : arrivals [request/s]; prompt_tokens, output_tokens : mean of each [token]
+    prompt_weight, output_weight : E[O·P] / (E[O]·E[P]) and E[O²] / E[O]² of their lengths [1]; 1 for equal requests. Requests with
+        long outputs stay longer, so that a running sequence isn't the mean one.
     """
 
     rate_rps: float
     prompt_tokens: float
     output_tokens: float
+    prompt_weight: float = 1.0
+    output_weight: float = 1.0
 
     @property
     def running_context_tokens(self) -> float:
-        """Mean tokens that a running sequence has cached [token]."""
-        return self.prompt_tokens + self.output_tokens / 2.0
+        """Mean tokens that a running sequence has cached, E[O·(P + O/2)] / E[O] [token]."""
+        return self.prompt_weight * self.prompt_tokens + self.output_weight * self.output_tokens / 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,8 @@ class InFlight:
 
     exists : False when duration grows too fast for any N: no steady state, the other figures are None
     in_flight : requests in the engine [request]; duration_s : of each [s]; step_s : decode step then [s]
-    kv_bytes : keys and values that they hold [B]; fits : whether the cache given holds them, None when none was given
+    kv_bytes : keys and values that they hold [B]; kv_share : of the cache given [1], and fits : whether it holds them, None when
+        none was given
     """
 
     exists: bool
@@ -43,6 +48,7 @@ class InFlight:
     duration_s: float | None
     step_s: float | None
     kv_bytes: float | None
+    kv_share: float | None
     fits: bool | None
     explanation: Explanation
 
@@ -68,11 +74,19 @@ def in_flight(stream: Stream, kv_bytes_per_token: float, c: StepCoefficients, kv
     number = fixed_point(lambda n: stream.rate_rps * duration_s(n, stream, c))
     if number is None:
         return InFlight(
-            exists=False, in_flight=None, duration_s=None, step_s=None, kv_bytes=None, fits=None, explanation=_no_point(stream)
+            exists=False,
+            in_flight=None,
+            duration_s=None,
+            step_s=None,
+            kv_bytes=None,
+            kv_share=None,
+            fits=None,
+            explanation=_no_point(stream),
         )
     step = float(decode_step_s(number, stream.running_context_tokens, c))
     kv_bytes = number * stream.running_context_tokens * kv_bytes_per_token
-    fits = None if kv_capacity_bytes is None else kv_bytes <= kv_capacity_bytes
+    share = None if kv_capacity_bytes is None else kv_bytes / kv_capacity_bytes
+    fits = None if share is None else share <= 1.0
     held = "" if fits is None else " and the cache holds them" if fits else " and the cache does not hold them"
     return InFlight(
         exists=True,
@@ -80,6 +94,7 @@ def in_flight(stream: Stream, kv_bytes_per_token: float, c: StepCoefficients, kv
         duration_s=number / stream.rate_rps,
         step_s=step,
         kv_bytes=kv_bytes,
+        kv_share=share,
         fits=fits,
         explanation=Explanation(
             f"{number:.2f} requests are in flight with {kv_bytes / 1e9:.2f} GB of keys and values{held}.",

@@ -144,6 +144,7 @@ def simulated_flight(case: Case, stream: Stream, count: int, runs: int, factors:
     wanted += [(stream._replace(output_tokens=output), case.seed) for output in outputs]
     found = in_parallel(lambda one: flight_run(case, stream_requests(case, one[0], count, one[1])), wanted)
     own = tuple(found[:runs])
+    each = case.kv_bytes_per_token_at(stream.running_context_tokens)
     others = [(stream.output_tokens, own[0]), *zip(outputs, found[runs:], strict=True)]
     return SimulatedFlight(
         runs=own,
@@ -152,7 +153,7 @@ def simulated_flight(case: Case, stream: Stream, count: int, runs: int, factors:
         law_gap=max(abs(run.law - run.in_flight) / max(run.in_flight, 1e-12) for run in own),
         most=float(np.mean([run.count.most for run in own])),
         dispersion=float(np.mean([run.count.variance / max(run.count.mean, 1e-12) for run in own])),
-        kv_bytes=float(np.mean([run.kv_share for run in own])) * case.kv_tokens * case.kv_bytes_per_token,
+        kv_bytes=float(np.mean([run.kv_share for run in own])) * case.kv_tokens * each,
         by_output=tuple(sorted(others, key=lambda pair: pair[0])),
     )
 
@@ -248,8 +249,14 @@ def _longest(holds: Callable[[float], bool]) -> float | None:
     return low
 
 
+def flight_of(case: Case, stream: Stream) -> InFlight:
+    """Return the fixed point of a stream on the case's engine and within its KV cache."""
+    each = case.kv_bytes_per_token_at(stream.running_context_tokens)
+    return in_flight(stream, each, case.coefficients, case.kv_tokens * each)
+
+
 def _at_output(case: Case, stream: Stream, output_tokens: float) -> InFlight:
-    return in_flight(stream._replace(output_tokens=output_tokens), case.kv_bytes_per_token, case.coefficients)
+    return flight_of(case, stream._replace(output_tokens=output_tokens))
 
 
 def _held(case: Case, stream: Stream, output_tokens: float) -> float:
@@ -258,9 +265,9 @@ def _held(case: Case, stream: Stream, output_tokens: float) -> float:
 
 def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: SimulatedFlight | None = None) -> Explanation:
     """Return the fixed point in words, with what the engine's limits make of it; run : simulated, where it is there."""
-    if found.in_flight is None or found.kv_bytes is None or found.step_s is None:
+    number, share = found.in_flight, found.kv_share
+    if number is None or share is None or found.kv_bytes is None:
         return found.explanation
-    number, share = found.in_flight, found.kv_bytes / (case.kv_tokens * case.kv_bytes_per_token)
     limit = case.limits.max_num_seqs
     if run is not None and not run.stable and found.duration_s is not None:
         rate_rps = number / found.duration_s

@@ -84,7 +84,7 @@ def restore_curve(case: Case, copies: Copies, cached_share: float, most_tokens: 
     found = []
     for context in np.geomspace(min(128.0, most_tokens / 2.0), most_tokens, points).tolist():
         cached = cached_share * context
-        swap_s = 2.0 * case.kv_bytes_per_token * (context - cached) / rate
+        swap_s = 2.0 * case.kv_bytes_per_token_at(context) * (context - cached) / rate
         found.append(RestorePoint(context, recompute_s(context, case.coefficients, cached), swap_s))
     return found
 

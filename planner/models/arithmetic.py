@@ -54,6 +54,11 @@ class KvBytes(NamedTuple):
     window_tokens: int | None
     state_bytes_per_sequence: float
 
+    def sequence_bytes(self, tokens: float) -> float:
+        """Return the cache of one sequence of `tokens` [B]: all of it in full layers, at most a window in others, and its state."""
+        windowed = tokens if self.window_tokens is None else min(tokens, float(self.window_tokens))
+        return self.full_bytes_per_token * tokens + self.window_bytes_per_token * windowed + self.state_bytes_per_sequence
+
 
 class TokenFlops(NamedTuple):
     """Work of one GPU.

@@ -8,9 +8,11 @@ import pytest
 from planner.analysis.case import Case
 from planner.cases import planned_case, textbook_case
 from planner.errors import InputError
+from planner.models import load_model
 from planner.plans import plan
 from planner.plans.results import Plan
 from planner.scenario import Scenario, scenario_from_dict
+from planner.workloads import load_workload
 
 ONE_GPU = {"hardware": {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}}
 
@@ -96,3 +98,29 @@ def test_cases_of_different_scenarios_have_different_keys(case: Case) -> None:
     other = planned_case(plan(scenario_from_dict({**ONE_GPU, "seed": 2})))
     assert other.key != case.key
     assert case.key == scenario_from_dict(ONE_GPU).to_json() != Scenario().to_json()
+
+
+def test_layers_with_a_window_hold_no_more_than_it() -> None:
+    """Gemma 3 12B: 48 layers, one in six sees everything, the others 1,024 tokens; 8 KV heads of 256 in 16 bit."""
+    textbook = textbook_case()
+    gemma = dataclasses.replace(textbook, deployment=dataclasses.replace(textbook.deployment, model=load_model("gemma-3-12b-it")))
+    layer_bytes = 2 * 8 * 256 * 2
+    assert gemma.kv_bytes_per_token_at(1024.0) == pytest.approx(48 * layer_bytes)
+    assert gemma.kv_bytes_per_token_at(10_240.0) == pytest.approx((8 + 40 / 10) * layer_bytes)
+    assert gemma.kv_bytes_per_token == gemma.kv_bytes_per_token_at(gemma.context_tokens)
+    with pytest.raises(InputError):
+        gemma.kv_bytes_per_token_at(0.0)
+
+
+def test_running_sequences_of_a_stream_hold_what_uneven_lengths_make_them() -> None:
+    recorded = load_workload("lmsys-chat")
+    case = dataclasses.replace(textbook_case(), workload=recorded, lengths=recorded.length_stats())
+    assert case.stream.running_context_tokens == pytest.approx(case.context_tokens)
+    assert case.context_tokens > 1.3 * (case.lengths.prompt_mean + case.lengths.output_mean / 2.0)
+    drawn = case.requests(4000)
+    prompts, outputs = 2.0 * drawn.prompt_tokens, 3.0 * drawn.output_tokens
+    held = float((outputs * (prompts + outputs / 2.0)).sum() / outputs.sum())
+    longer = case.stream_at(1.0, 2.0 * case.lengths.prompt_mean, 3.0 * case.lengths.output_mean)
+    assert longer.running_context_tokens == pytest.approx(held, rel=0.05)
+    equal = textbook_case().stream
+    assert (equal.prompt_weight, equal.output_weight) == (pytest.approx(1.0), pytest.approx(1.0))

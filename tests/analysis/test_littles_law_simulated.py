@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.analysis.case import Case
-from planner.analysis.littles_law import Stream, in_flight
+from planner.analysis.littles_law import Stream
 from planner.analysis.littles_law_simulated import (
     count_over_time,
     flight_explanation,
+    flight_of,
     flight_run,
     longer_outputs,
     most_in_flight,
@@ -24,6 +25,7 @@ from planner.analysis.littles_law_simulated import (
 )
 from planner.analysis.served import stretched
 from planner.cases import textbook_case
+from planner.workloads import load_workload
 
 CASE = textbook_case()
 TEXTBOOK = Stream(10.0, 500.0, 250.0)
@@ -31,7 +33,7 @@ BARE = Stream(10.0, 1.0, 250.0)  # prompts of one token: no prefill slows anyone
 
 
 def fixed(case: Case, stream: Stream) -> Any:
-    return in_flight(stream, case.kv_bytes_per_token, case.coefficients, case.kv_tokens * case.kv_bytes_per_token)
+    return flight_of(case, stream)
 
 
 @settings(max_examples=12, deadline=None)
@@ -143,3 +145,13 @@ def test_the_answer_follows_the_run_where_prefills_alone_exceed_the_gpu() -> Non
     said = flight_explanation(CASE, found, longer_outputs(CASE, flood, found), run)
     assert said.answer.startswith("The queue grows without end: this replica doesn't serve 10 requests a second")
     assert "Lower the rate" in said.setting
+
+
+def test_uneven_lengths_hold_the_keys_and_values_that_are_simulated() -> None:
+    recorded = load_workload("lmsys-chat")
+    case = replace(CASE, workload=recorded, lengths=recorded.length_stats(), rate_rps=3.0)
+    run, found = simulated_flight(case, case.stream, 6000, 2, ()), fixed(case, case.stream)
+    each, equal = run.kv_bytes / run.in_flight.value, fixed(case, case.stream._replace(prompt_weight=1.0, output_weight=1.0))
+    assert found.kv_bytes / found.in_flight == pytest.approx(each, rel=0.03)
+    assert equal.kv_bytes / equal.in_flight < 0.8 * each
+    assert found.kv_share == pytest.approx(found.kv_bytes / (case.kv_tokens * case.kv_bytes_per_token))

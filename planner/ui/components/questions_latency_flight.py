@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import streamlit as st
 
 from planner.analysis.case import Case
-from planner.analysis.littles_law import Stream, in_flight
 from planner.analysis.littles_law_simulated import (
     SimulatedFlight,
     flight_explanation,
+    flight_of,
     longer_outputs,
     simulated_flight,
     with_prefills,
@@ -39,8 +39,8 @@ def _inputs(case: Case) -> Sequence[Input]:
 
 
 def _draw(case: Case, asked: Asked) -> None:
-    stream = Stream(asked.number("rate"), asked.number("prompt"), asked.number("output"))
-    found = in_flight(stream, case.kv_bytes_per_token, case.coefficients, case.kv_tokens * case.kv_bytes_per_token)
+    stream = case.stream_at(asked.number("rate"), asked.number("prompt"), asked.number("output"))
+    found = flight_of(case, stream)
     longer = longer_outputs(case, stream, found)
     answer = st.empty()
     with answer.container():

@@ -59,7 +59,8 @@ def _inputs(case: Case) -> Sequence[Input]:
 def _draw(case: Case, asked: Asked) -> None:
     copies = Copies(asked.number("rate") * GB, asked.number("copy") * KIB, asked.number("latency") * US)
     context, cached, share = asked.number("context"), asked.number("cached"), asked.number("kv")
-    found = swap_or_recompute(context, case.kv_bytes_per_token, copies, case.coefficients, cached * context)
+    each = case.kv_bytes_per_token_at(context)
+    found = swap_or_recompute(context, each, copies, case.coefficients, cached * context)
     say(Explanation(words.restore_answer(found, context, copies), "", ""))
     points = restore_curve(case, copies, cached, max(8.0 * context, 32_768.0))
     marks = words.context_marks(found, context)
@@ -84,8 +85,8 @@ def _draw(case: Case, asked: Asked) -> None:
         show(curves(words.tight_title(runs, share), _TIGHT_AXES, words.tight_curves(runs), marks=marks), "chart-q-restore-tight")
     measured_s = None if tight is None else tight.recompute_s
     beside(words.restore_rows(case, found, measured_s, runs, share), "A preemption by formula and simulated")
-    whole = swap_or_recompute(context, case.kv_bytes_per_token, Copies(copies.bytes_per_s), case.coefficients, cached * context)
-    why(words.restore_formulas(case, found, whole, copies), words.restore_notes(case, own_path(case), runs, case.rate_rps))
+    whole = swap_or_recompute(context, each, Copies(copies.bytes_per_s), case.coefficients, cached * context)
+    why(words.restore_formulas(each, found, whole, copies), words.restore_notes(case, own_path(case), runs, case.rate_rps))
     setting(words.restore_setting(found, runs, share), words.CODE)
 
 

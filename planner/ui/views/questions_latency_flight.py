@@ -101,7 +101,7 @@ def flight_rows(found: InFlight, prefills: float | None, simulated: SimulatedFli
             "In flight",
             written(found.in_flight),
             number,
-            "The formula lets a prefill slow no one else and counts equal requests, so that it is too low under load.",
+            "The formula lets a prefill slow no one else, so that it is too low under load.",
         ),
         Beside(
             "In flight, prefills counted",
@@ -139,9 +139,10 @@ def flight_why(case: Case, stream: Stream, found: InFlight) -> Sequence[str]:
     """Return the derivation with the numbers put in."""
     formulas = [f"N = rate × (prefill + output × step(N)) = {found.explanation.formula}"]
     if found.in_flight is not None and found.kv_bytes is not None:
+        context = stream.running_context_tokens
         formulas.append(
-            f"KV = N × (prompt + output / 2) × bytes a token = {figure(found.in_flight)} × "
-            f"{figure(stream.running_context_tokens)} × {figure(case.kv_bytes_per_token)} B = {figure(found.kv_bytes / GB)} GB"
+            f"KV = N × E[output × (prompt + output / 2)] / E[output] × bytes a token = {figure(found.in_flight)} × "
+            f"{figure(context)} × {figure(case.kv_bytes_per_token_at(context))} B = {figure(found.kv_bytes / GB)} GB"
         )
     return formulas
 

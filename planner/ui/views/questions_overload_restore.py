@@ -239,9 +239,9 @@ def restore_notes(case: Case, path: HostPath, runs: Sequence[TightRun] | None, r
     return notes
 
 
-def restore_formulas(case: Case, found: SwapOrRecompute, whole: SwapOrRecompute, copies: Copies) -> list[str]:
+def restore_formulas(kv_bytes_per_token: float, found: SwapOrRecompute, whole: SwapOrRecompute, copies: Copies) -> list[str]:
     """Return the derivations with the numbers put in; whole : with copies so large that their latency vanishes."""
-    held = f"{case.kv_bytes_per_token:,.0f}"
+    held = f"{kv_bytes_per_token:,.0f}"
     sized = gigabytes_per_second(copy_bytes_per_s(copies))
     return [
         _ratio(whole, held, f"{gigabytes_per_second(copies.bytes_per_s)}, large copies"),
