@@ -171,8 +171,13 @@ def _out_of_reach(latency: Latency, knobs: Knobs) -> bool:
 
 def _direction(latency: Latency, targets: Targets) -> int:
     """Return where a better budget lies: below where TPOT misses by more, above where TTFT does."""
+    return -1 if misses_more_of_tpot(latency, targets) else 1
+
+
+def misses_more_of_tpot(latency: Latency, targets: Targets) -> bool:
+    """Whether a run is further off its TPOT target than off its TTFT target."""
     missed = misses_of(latency, targets)
-    return -1 if missed.tpot > missed.ttft else 1
+    return missed.tpot > missed.ttft
 
 
 def settled(question: Question, engine: Engine, start_at: Knobs, guess_rps: float = 0.0) -> tuple[Knobs, Capacity | None]:

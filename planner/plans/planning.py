@@ -8,6 +8,7 @@ from planner.engines import check_version
 from planner.models import ModelSpec, Quantization, load_model
 from planner.plans.candidates import check_context, layouts, quantization_for
 from planner.plans.capacity import SEARCH_REQUESTS, demand_for
+from planner.plans.confirm import measured
 from planner.plans.evidence import details_of
 from planner.plans.explain import Outcome, changes_of, summary_of, warnings_of
 from planner.plans.field import completed
@@ -15,7 +16,7 @@ from planner.plans.knobs import knob_map
 from planner.plans.load import planned_load
 from planner.plans.nearest import nearest_feasible
 from planner.plans.progress import Tell, silent, within
-from planner.plans.race import Race, entered, measured, run, unmeasured
+from planner.plans.race import Race, entered, run, unmeasured
 from planner.plans.ranking import check_named_record, rank, records_of
 from planner.plans.results import Candidate, Details, KnobCell, Plan, PlannedLoad
 from planner.plans.starting import Question, with_knobs
@@ -136,7 +137,8 @@ def _evidence(race: Race, tell: Tell) -> tuple[tuple[Candidate, ...], Candidate 
         best = order[0]
         if not found[best].feasible or best in race.measured:
             break
-        race.measured[best] = measured(race.question, race.entrants[best], found[best])
+        entrant = race.entrants[best]
+        race.measured[best] = measured(race.question, entrant.layout, entrant.engine, found[best])
         found[best] = race.measured[best].candidate
     ranked = tuple(found[place] for place in order)
     chosen = found[best]
@@ -147,17 +149,17 @@ def _evidence(race: Race, tell: Tell) -> tuple[tuple[Candidate, ...], Candidate 
     cells = _cells(race, best)
     fitted = with_knobs(engine, chosen.knobs, race.question.scenario.engine.logged_kv_tokens)
     tell("Simulating what the calibration's error does", 0.8)
-    return ranked, chosen, details_of(race.question, race.ways[best], fitted, chosen, cells)
+    return ranked, chosen, details_of(race.measured[best].question, race.ways[best], fitted, chosen, cells)
 
 
 def _cells(race: Race, place: int) -> tuple[KnobCell, ...]:
-    """Return the grid of settings in the chosen one's units: simulated on a smaller sample, the same for every cell, and scaled so
-    that the chosen cell has the measured capacity.
+    """Return the grid of settings in the chosen one's units: simulated on the sample on which it was searched, the same for every
+    cell, and scaled so that the chosen cell has the measured capacity.
     """
-    candidate, best = race.measured[place].candidate, race.measured[place].best
+    candidate, best, question = race.measured[place].candidate, race.measured[place].best, race.measured[place].question
     if best is None:
         return ()
-    cells = knob_map(race.question, race.entrants[place].engine, best)
+    cells = knob_map(question, race.entrants[place].engine, best)
     reached = best.near[best.knobs].rate_rps
     ratio = (candidate.capacity_rps or reached) / reached
     return tuple(replace(each, capacity_rps=None if each.capacity_rps is None else each.capacity_rps * ratio) for each in cells)

@@ -7,30 +7,21 @@ all of them would give, for a tenth of the simulations; the figures of the other
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from planner.calibration.records import CalibrationRecord
 from planner.fleet import replicas_for
 from planner.plans.candidates import Layout
 from planner.plans.capacity import Replica
-from planner.plans.knobs import (
-    BestKnobs,
-    Seen,
-    Trial,
-    best_knobs,
-    first_knobs,
-    probe_with,
-    recommended,
-    settled,
-    tried_at,
-)
+from planner.plans.confirm import Measured, measured
+from planner.plans.knobs import Trial, first_knobs, settled, tried_at
 from planner.plans.parallel import in_parallel
 from planner.plans.progress import Tell, silent
 from planner.plans.ranking import Dearness, dearness, dearness_of, needed_rps, rank
 from planner.plans.results import Candidate, Knobs
 from planner.plans.screen import traffic_of
 from planner.plans.search import Hint, answer, has_no_machine
-from planner.plans.starting import Engine, Question, coarse, default_knobs, final, replica_of, start, with_knobs
+from planner.plans.starting import Engine, Question, coarse, default_knobs, replica_of, start, with_knobs
 from planner.queueing import ReplicaLimits, fluid_limit, lone_floor
 
 _BOUND_MARGIN = 0.7
@@ -39,8 +30,6 @@ _FLOOR_MARGIN = 0.9
 _USELESS_SHARE = 1 / 32
 _FIRST_WAVE = 2
 _WAVE = 8
-_MOST_RIVALS = 2
-_CLEARLY_MORE = 1.03
 _LEFT_AFTER_TURN = 0.8
 
 
@@ -59,14 +48,6 @@ class Entrant:
     most_rps: float
     likely_rps: float
     slow: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A candidate with its figures from the largest sample, and the settings that it was chosen from; None where none served."""
-
-    candidate: Candidate
-    best: BestKnobs | None
 
 
 @dataclass(slots=True)
@@ -154,7 +135,8 @@ def run(race: Race, tell: Tell = silent) -> int | None:
         if best in race.measured:
             return best
         tell(f"Searching the settings of {race.ways[best].gpu.name}", 1.0 - _LEFT_AFTER_TURN**turn)
-        race.measured[best] = measured(race.question, race.entrants[best], race.sketches[best])
+        entrant = race.entrants[best]
+        race.measured[best] = measured(race.question, entrant.layout, entrant.engine, race.sketches[best])
     return None
 
 
@@ -232,38 +214,3 @@ def _open_at(race: Race, entrant: Entrant, limit: Dearness) -> float | None:
     beaten = trial is not None and rate_rps >= trial.rate_rps
     settled_already = sketch is not None and (not sketch.feasible or dearness_of(sketch) <= limit)
     return None if beaten or settled_already else rate_rps
-
-
-def measured(question: Question, entrant: Entrant, sketch: Candidate) -> Measured:
-    """Return the candidate with the best settings of the grid, and its figures from the largest sample.
-
-    Settings that only seem as good as others, by the luck of the smaller sample, give way to those that carry 3 % more on the
-    largest, which is more than the search's precision.
-    """
-    layout, engine, large = entrant.layout, entrant.engine, final(question)
-    best = best_knobs(question, engine, sketch.knobs, sketch.capacity_rps or 0.0) if sketch.knobs is not None else None
-    if best is None:
-        return Measured(answer(large, layout, engine, default_knobs(question.scenario, engine.deployment)), None)
-    candidate = answer(large, layout, engine, best.knobs, Hint(best.near[best.knobs].rate_rps))
-    beyond_rps = (candidate.capacity_rps or best.rate_rps * _USELESS_SHARE) * _CLEARLY_MORE
-    rivals = _rivals(best, engine)
-    probes = in_parallel(lambda knobs: probe_with(large, engine, knobs, beyond_rps), rivals)
-    better = {knobs: found.miss for knobs, found in zip(rivals, probes, strict=True) if found is not None and found.held}
-    if not better:
-        return Measured(candidate, best)
-    knobs = min(better, key=lambda each: better[each])
-    return Measured(answer(large, layout, engine, knobs, Hint(beyond_rps)), replace(best, knobs=knobs))
-
-
-def _rivals(best: BestKnobs, engine: Engine) -> list[Knobs]:
-    """Return other settings that did as well on the smaller sample: one of each other token budget, that of the top ones first; and
-    the top ones themselves where they share the budget.
-    """
-    by_budget: dict[int, dict[Knobs, Seen]] = {}
-    for knobs, seen in best.near.items():
-        by_budget.setdefault(knobs.max_num_batched_tokens, {})[knobs] = seen
-    own, top = best.knobs.max_num_batched_tokens, best.top.max_num_batched_tokens
-    others = [recommended(near, engine.own) for budget, near in by_budget.items() if budget != own]
-    others.sort(key=lambda knobs: (knobs.max_num_batched_tokens != top, best.near[knobs].miss, knobs.max_num_batched_tokens))
-    first = [best.top] if top == own and best.top != best.knobs else []
-    return [*first, *others][:_MOST_RIVALS]

@@ -28,7 +28,7 @@ def test_more_traffic_moves_replicas_and_says_that_the_rate_did_it() -> None:
 def test_a_tighter_target_says_that_a_replica_carries_less() -> None:
     load = {"load": {"kind": "rate", "requests_per_s": 40}}
     before = plan(scenario_from_dict({"hardware": H100, "workload": load}))
-    after = plan(scenario_from_dict({"hardware": H100, "workload": load, "targets": {"tpot_p99_s": 0.018}}))
+    after = plan(scenario_from_dict({"hardware": H100, "workload": load, "targets": {"tpot_p99_s": 0.016}}))
     assert "a replica carries" in difference(before, after).reason
 
 
