@@ -35,9 +35,9 @@ def refused(config: object, name: str = "model") -> InputError:
 
 def test_two_hundred_megabytes_are_refused_before_parsing() -> None:
     text = '{"model_type": "llama", "pad": "' + "x" * 200_000_000 + '"}'
-    start = time.perf_counter()
+    start = time.process_time()
     error = refused(text)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert "2,097,152 bytes" in error.bound
 
 

@@ -193,9 +193,9 @@ def test_a_hundred_thousand_rows_take_no_time() -> None:
         {"arrival_s": np.cumsum(rng.random(n)), "prompt_tokens": rng.integers(1, 9000, n), "output_tokens": rng.integers(1, 900, n)}
     )
     data = frame.to_csv(index=False).encode()
-    start = time.perf_counter()
+    start = time.process_time()
     assert import_rows(data, "long").report.rows_kept == n
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_runs_of_equal_values_do_not_outgrow_the_memory() -> None:
