@@ -43,7 +43,7 @@ def _row(candidate: Candidate, *, chosen: bool) -> dict[str, Cell]:
         "gpus": replicas.total * candidate.tensor_parallel if replicas else None,
         "capacity_rps": _rounded(candidate.capacity_rps),
         "utilisation": _rounded(replicas.utilisation if replicas else None),
-        "ttft_p99_ms": _rounded(latency.ttft_p99_s / MS if latency else None),
+        "ttft_p99_ms": _rounded(latency.ttft_p99_s / MS if latency and latency.ttft_p99_s is not None else None),
         "tpot_p99_ms": _rounded(latency.tpot_p99_s / MS if latency and latency.tpot_p99_s is not None else None),
         "usd_per_hour": _rounded(cost.usd_per_hour if cost else None),
         "usd_per_day": _rounded(cost.usd_per_day if cost else None),

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.exporters.flags import serve_command
-from planner.plans.explain import tpot_text
+from planner.plans.explain import tpot_text, ttft_text
 from planner.plans.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
 from planner.pricing import Cost, Tariff
 from planner.units import GIB, duration
@@ -104,7 +104,7 @@ def _candidate_line(candidate: Candidate) -> str:
     if candidate.cost:
         text += f", ${candidate.cost.usd_per_day:,.0f}/day, ${candidate.cost.usd_per_million_tokens:.3g} per million tokens"
     if candidate.latency:
-        text += f", p99 TTFT {duration(candidate.latency.ttft_p99_s)}, {tpot_text(candidate.latency)}"
+        text += f", {ttft_text(candidate.latency)}, {tpot_text(candidate.latency)}"
     return text
 
 

@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.plans.results import Knobs, Latency
-from planner.simulator import EngineLimits, SimulationOptions, SimulationResult, measured_s, percentile_s, simulate
+from planner.simulator import (
+    TARGET_PERCENTILE,
+    EngineLimits,
+    SimulationOptions,
+    SimulationResult,
+    measured_s,
+    percentile_s,
+    simulate,
+)
 from planner.step_model import StepCoefficients
 from planner.workloads import ProfileArrivals, Requests, Workload
 
@@ -23,7 +31,6 @@ _DRAIN_SHARE = 0.2
 _LIFE_SHARES = (1 / 6, 1 / 2, 5 / 6)
 _RUNNING_VALUES = 300
 _REQUESTS_PER_SEQUENCE = 10
-_PERCENTILE = 99.0
 _LATENCIES_ONLY = SimulationOptions(over_time=False)
 
 
@@ -125,10 +132,10 @@ def latency_at(demand: Demand, replica: Replica, knobs: Knobs, rate_rps: float) 
     ttft_s, tpot_s = measured_s(result, "ttft"), measured_s(result, "tpot")
     return Latency(
         rate_rps=rate_rps,
-        ttft_mean_s=_mean(ttft_s) + replica.request_s,
-        ttft_p99_s=_p99(ttft_s) + replica.request_s,
-        tpot_mean_s=_mean(tpot_s) if len(tpot_s) else None,
-        tpot_p99_s=_p99(tpot_s) if len(tpot_s) else None,
+        ttft_mean_s=_mean(ttft_s + replica.request_s),
+        ttft_p99_s=_p99(ttft_s + replica.request_s),
+        tpot_mean_s=_mean(tpot_s),
+        tpot_p99_s=_p99(tpot_s),
         running_mean=result.averages.running,
         running_peak=result.averages.peak_running,
         kv_utilisation=result.averages.kv_share,
@@ -178,9 +185,9 @@ def resource_that_binds(result: SimulationResult) -> str:
     return str(max(resources, key=lambda name: resources[name]))
 
 
-def _mean(values_in_s: npt.NDArray[np.float64]) -> float:
-    return float(values_in_s.mean()) if len(values_in_s) else 0.0
+def _mean(values_in_s: npt.NDArray[np.float64]) -> float | None:
+    return float(values_in_s.mean()) if len(values_in_s) else None
 
 
-def _p99(values_in_s: npt.NDArray[np.float64]) -> float:
-    return percentile_s(values_in_s, _PERCENTILE) if len(values_in_s) else 0.0
+def _p99(values_in_s: npt.NDArray[np.float64]) -> float | None:
+    return percentile_s(values_in_s, TARGET_PERCENTILE) if len(values_in_s) else None

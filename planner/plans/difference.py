@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.plans.explain import NO_TPOT
+from planner.plans.explain import NO_TPOT, NO_TTFT
 from planner.plans.results import Candidate, Plan
 from planner.units import duration
 
@@ -73,7 +73,8 @@ def _figures(plan: Plan) -> dict[str, _Figure]:
     if chosen.cost is not None:
         found["cost"] = (chosen.cost.usd_per_day, f"${chosen.cost.usd_per_day:,.0f}/day")
     if chosen.latency is not None and not plan.scenario.targets.offline:
-        found["p99 TTFT"] = (chosen.latency.ttft_p99_s, duration(chosen.latency.ttft_p99_s))
+        ttft_s = chosen.latency.ttft_p99_s
+        found["p99 TTFT"] = (ttft_s, NO_TTFT if ttft_s is None else duration(ttft_s))
         tpot_s = chosen.latency.tpot_p99_s
         found["p99 TPOT"] = (tpot_s, NO_TPOT if tpot_s is None else duration(tpot_s))
     if chosen.capacity_rps is not None:

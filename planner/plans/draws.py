@@ -51,8 +51,7 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
     replica = replica_of(engine, demand)
     base_at = latency_at(demand, replica, knobs, planned.rate_rps)
     base_rps = base.rate_rps
-    per_base, ttft_ratio = chosen.capacity_rps / base_rps, planned.ttft_p99_s / base_at.ttft_p99_s
-    tpot_ratio = planned.tpot_p99_s / base_at.tpot_p99_s if planned.tpot_p99_s and base_at.tpot_p99_s else 1.0
+    per_base = chosen.capacity_rps / base_rps
     seed = question.scenario.seed
     inputs = zip(
         draw_records(engine.record, DRAWS, seed),
@@ -60,19 +59,26 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
         strict=True,
     )
 
-    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float | None, float, float | None]:
+    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float | None, float | None, float | None]:
         record, factor = draw
         coefficients = scaled(coefficients_for(engine.deployment, record), factor)
         drawn = replica._replace(coefficients=coefficients, request_s=record.host.request_s.value)
         capacity = capacity_from(demand, drawn, knobs, targets, base_rps)
         at = latency_at(demand, drawn, knobs, planned.rate_rps)
         rate = None if capacity.rate_rps is None else capacity.rate_rps * per_base
-        return rate, at.ttft_p99_s * ttft_ratio, None if at.tpot_p99_s is None else at.tpot_p99_s * tpot_ratio
+        ttft_s = _rescaled(at.ttft_p99_s, planned.ttft_p99_s, base_at.ttft_p99_s)
+        return rate, ttft_s, _rescaled(at.tpot_p99_s, planned.tpot_p99_s, base_at.tpot_p99_s)
 
     points = in_parallel(one, inputs)
     possible = tuple(rate for rate, _, _ in points if rate is not None)
+    ttft_s = tuple(p[1] for p in points if p[1] is not None)
     tpot_s = tuple(p[2] for p in points if p[2] is not None)
-    return Draws(possible, len(points) - len(possible), tuple(p[1] for p in points), tpot_s)
+    return Draws(possible, len(points) - len(possible), ttft_s, tpot_s)
+
+
+def _rescaled(drawn_s: float | None, planned_s: float | None, base_s: float | None) -> float | None:
+    """Return a draw's latency on the smaller sample in the plan's figures [s]; None where one of the runs has none."""
+    return drawn_s * planned_s / base_s if drawn_s is not None and planned_s is not None and base_s else None
 
 
 def draw_scales(record: CalibrationRecord, count: int, seed: int, label: str | None = None) -> list[float]:

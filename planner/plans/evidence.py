@@ -22,8 +22,11 @@ CURVE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.
 def details_of(
     question: Question, layout: Layout, engine: Engine, chosen: Candidate, cells: tuple[KnobCell, ...]
 ) -> Details | None:
-    """Return the evidence for a feasible candidate; None for one without capacity."""
+    """Return the evidence for a feasible candidate; None for one without capacity or without a request served."""
     if chosen.knobs is None or chosen.capacity_rps is None or chosen.replicas is None or chosen.latency is None:
+        return None
+    planned, ttft_p99_s = chosen.latency, chosen.latency.ttft_p99_s
+    if ttft_p99_s is None:
         return None
     replica = replica_of(engine, question.demand)
     rates = [share * chosen.capacity_rps for share in CURVE_SHARES]
@@ -31,14 +34,13 @@ def details_of(
     curve = tuple(in_parallel(lambda rate: latency_at(question.demand, replica, knobs, rate), rates))
     draws = draws_of(question, engine, chosen)
     needed = [_replicas(question, rate) for rate in draws.capacity_rps]
-    planned = chosen.latency
     return Details(
         curve=curve,
         knob_map=cells,
         default=_default(question, layout, engine, chosen),
         replicas=_count_interval(needed, chosen.replicas.total),
         capacity_rps=_interval(draws.capacity_rps, chosen.capacity_rps),
-        ttft_p99_s=_interval(draws.ttft_p99_s, planned.ttft_p99_s),
+        ttft_p99_s=_interval(draws.ttft_p99_s, ttft_p99_s),
         tpot_p99_s=None if planned.tpot_p99_s is None else _interval(draws.tpot_p99_s, planned.tpot_p99_s),
         usd_per_day=_usd_interval(layout, chosen, needed),
         interval_source=(

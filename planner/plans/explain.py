@@ -9,6 +9,7 @@ from planner.units import duration
 
 _NEXT_CANDIDATES = 2
 NO_TPOT = "no TPOT: one-token outputs"
+NO_TTFT = "no TTFT: no request got a token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def summary_of(outcome: Outcome) -> str:
     who = f"{gpus} × {chosen.gpu_name} ({_count(replicas.needed, 'replica')}{layout}{spares})"
     text = f"{who} {'serves' if gpus == 1 else 'serve'} {_rate(load.peak_rps)}"
     if not outcome.question.scenario.targets.offline and chosen.latency is not None:
-        text += f" at p99 TTFT {duration(chosen.latency.ttft_p99_s)}"
+        text += f" at {ttft_text(chosen.latency)}"
         no_tpot = chosen.latency.tpot_p99_s is None
         text += f" ({NO_TPOT})" if no_tpot else f" and {tpot_text(chosen.latency)}"
     if chosen.cost is not None:
@@ -135,8 +136,8 @@ def _rivals(outcome: Outcome, chosen: Candidate) -> list[Change]:
         if candidate.cost is None or chosen.cost is None or candidate.latency is None:
             continue
         extra = candidate.cost.usd_per_day - chosen.cost.usd_per_day
-        ttft, tpot = duration(candidate.latency.ttft_p99_s), tpot_text(candidate.latency)
-        detail = f"{_fleet(candidate)}, p99 TTFT {ttft}, {tpot}, ${_money(extra)}/day more"
+        ttft, tpot = ttft_text(candidate.latency), tpot_text(candidate.latency)
+        detail = f"{_fleet(candidate)}, {ttft}, {tpot}, ${_money(extra)}/day more"
         changes.append(Change(f"Next: {candidate.label}", detail, {"hardware.gpu_ids": [candidate.gpu_id]}, extra))
     return changes
 
@@ -170,6 +171,11 @@ def _fleet(candidate: Candidate) -> str:
         return candidate.label
     gpus = candidate.replicas.total * candidate.tensor_parallel
     return f"{gpus} × {candidate.gpu_name} (TP{candidate.tensor_parallel}, {_count(candidate.replicas.total, 'replica')})"
+
+
+def ttft_text(latency: Latency) -> str:
+    """Return the p99 TTFT for a sentence, or that there is none."""
+    return NO_TTFT if latency.ttft_p99_s is None else f"p99 TTFT {duration(latency.ttft_p99_s)}"
 
 
 def tpot_text(latency: Latency) -> str:

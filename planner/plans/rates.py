@@ -215,8 +215,12 @@ def misses_of(latency: Latency, targets: Targets) -> Misses:
 
 
 def miss(latency: Latency, targets: Targets) -> float:
-    """Return the logarithm of the worse ratio of percentile to target [1], between -1 and 1; 1 when the engine doesn't keep up."""
-    return max(-1.0, min(1.0, max(misses_of(latency, targets)))) if latency.stable else 1.0
+    """Return the logarithm of the worse ratio of percentile to target [1], between -1 and 1.
+
+    1 when the engine doesn't keep up, or when no request got a token.
+    """
+    served = latency.stable and latency.ttft_p99_s is not None
+    return max(-1.0, min(1.0, max(misses_of(latency, targets)))) if served else 1.0
 
 
 def meets(latency: Latency, targets: Targets) -> bool:

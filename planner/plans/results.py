@@ -77,6 +77,7 @@ class KnobCell:
 class Latency:
     """Latencies of one replica at one arrival rate, and how they were obtained.
 
+    ttft_mean_s, ttft_p99_s : None when no request got a token, as when all are refused [s]
     tpot_mean_s, tpot_p99_s : None when no request has a TPOT: outputs of one token have none [s]
     running_mean, running_peak : sequences in the batch [seq]; the mean-field model knows no peak
     kv_utilisation : mean share of the KV blocks in use [1]
@@ -85,8 +86,8 @@ class Latency:
     """
 
     rate_rps: float
-    ttft_mean_s: float
-    ttft_p99_s: float
+    ttft_mean_s: float | None
+    ttft_p99_s: float | None
     tpot_mean_s: float | None
     tpot_p99_s: float | None
     running_mean: float

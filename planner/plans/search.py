@@ -164,7 +164,7 @@ def _misses(capacity: Capacity, scenario: Scenario) -> Rejection:
     latency, targets = capacity.latency, scenario.targets
     rate = f"{latency.rate_rps:.2g} req/s"
     misses: list[tuple[float, Reason, str, str]] = []
-    if targets.ttft_p99_s:
+    if targets.ttft_p99_s and latency.ttft_p99_s is not None:
         figures = f"p99 TTFT is {duration(latency.ttft_p99_s)} even at {rate}; the target is {duration(targets.ttft_p99_s)}"
         remedy = f"Allow {duration(latency.ttft_p99_s)}, a larger TP size or a GPU with more FLOP/s"
         misses.append((latency.ttft_p99_s / targets.ttft_p99_s, "TTFT target cannot be met", figures, remedy))

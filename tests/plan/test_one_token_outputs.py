@@ -11,7 +11,7 @@ from planner.exporters.candidates import candidate_rows
 from planner.exporters.plan_document import plan_document, plan_text
 from planner.plans import first_answer, plan
 from planner.plans.capacity import Demand, demand_for, latency_at
-from planner.plans.explain import Outcome, summary_of
+from planner.plans.explain import Outcome, summary_of, ttft_text
 from planner.plans.rates import miss
 from planner.plans.results import Knobs, Plan
 from planner.plans.starting import replica_of
@@ -46,8 +46,20 @@ def test_a_run_of_one_token_outputs_has_no_tpot_and_misses_no_target_for_it() ->
     demand = _one_token(answer.race.question.demand)
     latency = latency_at(demand, replica_of(engine, demand), Knobs(64, 1024), 2.0)
     assert (latency.tpot_mean_s, latency.tpot_p99_s) == (None, None)
+    assert latency.ttft_p99_s is not None
     assert latency.ttft_p99_s > 0.0
     assert miss(latency, Targets(ttft_p99_s=None, tpot_p99_s=0.001)) == -1.0
+
+
+def test_an_engine_that_refuses_every_request_has_no_latencies_and_meets_no_target() -> None:
+    answer = first_answer(H100)
+    engine = answer.race.entrants[next(iter(answer.race.measured))].engine
+    demand = replace(answer.race.question.demand, count=1200)
+    none = latency_at(demand, replica_of(engine, demand)._replace(max_model_len=2), Knobs(64, 1024), 2.0)
+    assert none.refused_share == 1.0
+    assert (none.ttft_mean_s, none.ttft_p99_s, none.tpot_mean_s, none.tpot_p99_s) == (None, None, None, None)
+    assert miss(none, Targets(ttft_p99_s=1.0, tpot_p99_s=0.03)) == 1.0
+    assert ttft_text(none).startswith("no TTFT")
 
 
 def _one_token(like: Demand) -> Demand:

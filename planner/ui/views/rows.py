@@ -136,7 +136,7 @@ def _curve_row(point: Latency, quantity: str, *, planned: bool) -> Row:
 
 def _curve_title(points: list[Latency], quantity: str, target_s: float | None) -> str:
     def p99_s(point: Latency) -> float:
-        return point.ttft_p99_s if quantity == "TTFT" else point.tpot_p99_s or 0.0
+        return (point.ttft_p99_s if quantity == "TTFT" else point.tpot_p99_s) or 0.0
 
     last = points[-1]
     if target_s is None:
