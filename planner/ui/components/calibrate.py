@@ -156,7 +156,7 @@ def download(chosen: CalibrationRecord, key: str) -> None:
     st.download_button(
         "Download it as JSON",
         chosen.model_dump_json(indent=1, exclude_none=True),
-        f"{chosen.id.replace('/', '--')}.json",
+        words.file_name(chosen.id),
         "application/json",
         key=key,
         icon=":material/download:",

@@ -100,7 +100,7 @@ def _keep(found: CalibrationFit, scenario: Scenario) -> None:
     heading("Keep it")
     with st.container(width=READABLE_PX):
         if user_home() is None:
-            st.caption("To plan with it, set PLANNER_HOME to a folder of yours and start the app again; then it can be kept there.")
+            st.caption(sentence(words.without_a_home(found)))
         else:
             name = st.text_input(
                 "Name of the record",

@@ -30,6 +30,14 @@ def summary(fit: CalibrationFit) -> str:
     return f"Fitted to {count}. Median error: {'; '.join(parts)}."
 
 
+def without_a_home(fit: CalibrationFit) -> str:
+    """Return how to keep a record while no folder is named to keep it in; starting the app again ends the session that holds it."""
+    return (
+        f"Download it: it ends with this session. To plan with it, put the file into hardware_profiles/calibrations/"
+        f"{fit.record.gpu_id} of a folder of yours, and start the app with PLANNER_HOME naming that folder."
+    )
+
+
 def _change(pair: ErrorPair) -> str:
     text = f"{_pct(pair.before_median_pct)} before, {_pct(pair.after_median_pct)} now"
     held = pair.held_out_median_pct

@@ -231,3 +231,12 @@ def _record_row(record: CalibrationRecord, *, mine: bool) -> dict[str, object]:
         "Made": day(record.created),
         "What it is": spreadsheet_safe(record.description),
     }
+
+
+def file_name(record_id: str) -> str:
+    """Return the name that a record's file must have in its GPU's folder: a catalogue reads it under that name alone.
+
+    >>> file_name("h100-80g-sxm/vllm-0.33.0")
+    'vllm-0.33.0.json'
+    """
+    return f"{record_id.rpartition('/')[2]}.json"
