@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planner.analysis.parallel import in_parallel
 from planner.fleet import replicas_for
 from planner.plans.candidates import Layout, cheapest_placement
 from planner.plans.capacity import latency_at
 from planner.plans.draws import draws_of
 from planner.plans.knobs import measure
-from planner.plans.parallel import in_parallel
 from planner.plans.results import Candidate, DefaultKnobs, Details, Interval, KnobCell, Latency
 from planner.plans.screen import as_latency, mean_field_of
 from planner.plans.starting import Engine, Question, replica_of

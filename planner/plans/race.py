@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from planner.analysis.parallel import in_parallel
 from planner.calibration.records import CalibrationRecord
 from planner.fleet import replicas_for
 from planner.plans.candidates import Layout
 from planner.plans.capacity import Replica
 from planner.plans.confirm import Measured, measured
 from planner.plans.knobs import Trial, first_knobs, settled, tried_at
-from planner.plans.parallel import in_parallel
 from planner.plans.progress import Tell, silent
 from planner.plans.ranking import Dearness, dearness, dearness_of, needed_rps, rank
 from planner.plans.results import Candidate, Knobs
