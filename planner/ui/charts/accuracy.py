@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from planner.ui.charts.base import LABEL_SIZE, Figure, Row, Spec, axis, figure, layer, log_ticks, name, number, text, tooltip
+from planner.ui.charts.base import LABEL_SIZE, Figure, Row, Spec, axis, figure, layer, name, number, tooltip
+from planner.ui.charts.predicted import predicted_over_measured
 from planner.ui.colours import ACCENT, FAINT, GREY, HUES, INK
 
 ROW_PX = 26
 FRAME_PX = 96
-SCATTER_HEIGHT = 360
 SERIES_COLOURS = {
     "vLLM": ACCENT,
     "SGLang": HUES[2],
@@ -98,15 +98,6 @@ def predicted_rows(rows: Sequence[Row], title: str, unit: str) -> Figure:
     rows : measured, after, series (of SERIES_COLOURS); as text label, batch, measured_text, after_text, error
     unit : of both axes
     """
-    both = [row[column] for row in rows for column in ("measured", "after")]
-    low, high = min(both) / _ROOM, max(both) * _ROOM
-    scale = {"type": "log", "domain": [low, high], "nice": False, "clamp": True}
-    ticks = {"values": [tick for tick in log_ticks([low, high]) if str(f"{tick:e}")[0] == "1"] or log_ticks([low, high])}
-    x = number("measured", scale=scale, axis=axis(f"Measured ({unit}, log scale)", **ticks))
-    y = number("after", scale=scale, axis=axis(f"Predicted ({unit}, log scale)", **ticks))
-    found = [series for series in SERIES_COLOURS if any(row["series"] == series for row in rows)]
-    colours = {"domain": found, "range": [SERIES_COLOURS[series] for series in found]}
-    legend = {"title": None, "orient": "top", "labelFontSize": LABEL_SIZE, "symbolType": "circle", "columnPadding": 8}
     titles = {
         "label": "Model",
         "series": "What",
@@ -115,17 +106,4 @@ def predicted_rows(rows: Sequence[Row], title: str, unit: str) -> Figure:
         "after_text": "Predicted",
         "error": "Error",
     }
-    ends = [{"measured": low, "after": low}, {"measured": high, "after": high}]
-    layers = [
-        layer(ends, {"type": "line", "color": GREY, "strokeDash": [5, 4], "strokeWidth": 1.5}, x=x, y=y),
-        layer([{**ends[1], "label": "predicted = measured"}], text(align="right", dx=-16, dy=2), x=x, y=y, text=name("label")),
-        layer(
-            rows,
-            {"type": "point", "filled": True, "size": 34, "opacity": 0.6},
-            x=x,
-            y=y,
-            color=name("series", scale=colours, legend=legend),
-            tooltip=tooltip(titles),  # type: ignore[arg-type]
-        ),
-    ]
-    return figure(layers, SCATTER_HEIGHT, title)
+    return predicted_over_measured(rows, title, unit, SERIES_COLOURS, titles)

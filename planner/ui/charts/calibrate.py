@@ -1,6 +1,5 @@
 """A calibration drawn: intervals of its figures, errors by group, predicted against measured times, residuals."""
 
-import math
 from collections.abc import Sequence
 
 from planner.ui.charts.base import (
@@ -11,16 +10,14 @@ from planner.ui.charts.base import (
     axis,
     figure,
     layer,
-    log_ticks,
     name,
     number,
     scale_for,
-    text,
     tooltip,
 )
-from planner.ui.colours import ACCENT, FAINT, GREY, HUES, INK, WARNING
+from planner.ui.charts.predicted import LEGEND, few_ticks, predicted_over_measured, series_colour
+from planner.ui.colours import ACCENT, FAINT, GREY, HUES, WARNING
 
-SCATTER_HEIGHT = 380
 RESIDUAL_HEIGHT = 260
 ROW_PX = 26
 FRAME_PX = 110
@@ -34,16 +31,6 @@ _RATIO_TICKS = (0.1, 0.2, 0.5, 0.7, 1.0, 1.4, 2.0, 5.0, 10.0)
 _NARROWEST = (0.8, 1.25)
 _WIDEST = (0.05, 20.0)
 _ROOM = 1.15
-_MOST_TICKS = 8
-_FAR_OUT = 10.0
-_LEGEND: Spec = {
-    "title": None,
-    "orient": "top",
-    "labelFontSize": LABEL_SIZE,
-    "symbolStrokeWidth": 2,
-    "columnPadding": 8,
-    "labelLimit": 260,
-}
 
 
 def intervals(rows: Sequence[Row], title: str) -> Figure:
@@ -59,7 +46,7 @@ def intervals(rows: Sequence[Row], title: str) -> Figure:
     y = name("name", sort=[row["name"] for row in rows], axis=_names())
     kinds = [kind for kind in RESTS_COLOURS if any(row["rests_on"] == kind for row in rows)]
     colours = {"domain": kinds, "range": [RESTS_COLOURS[kind] for kind in kinds]}
-    colour = name("rests_on", scale=colours, legend={**_LEGEND, "symbolType": "circle"})
+    colour = name("rests_on", scale=colours, legend={**LEGEND, "symbolType": "circle"})
     titles = {"name": "Figure", "value": "Value", "interval": "80 % interval", "rests_on": "Rests on"}
     tip = tooltip(titles)
     layers = [
@@ -103,8 +90,8 @@ def error_dots(rows: Sequence[Row], title: str) -> Figure:
             {"type": "point", "filled": True, "size": 90, "opacity": 1},
             y=y,
             x=x,
-            color=name("kind", scale={"domain": kinds, "range": [ERROR_COLOURS[kind] for kind in kinds]}, legend=_LEGEND),
-            shape=name("kind", scale={"domain": kinds, "range": [_SHAPES[kind] for kind in kinds]}, legend=_LEGEND),
+            color=name("kind", scale={"domain": kinds, "range": [ERROR_COLOURS[kind] for kind in kinds]}, legend=LEGEND),
+            shape=name("kind", scale={"domain": kinds, "range": [_SHAPES[kind] for kind in kinds]}, legend=LEGEND),
             tooltip=tooltip({"group": "Steps of", "kind": "Which", "error": "Median error", "bias": "Bias", "rows": "Points"}),  # type: ignore[arg-type]
         ),
     ]
@@ -134,11 +121,6 @@ def predicted_measured(rows: Sequence[Row], title: str, unit: str) -> Figure:
     rows : measured, before, after, series (of COLOURS); as text label, series, measured_text, before_text, after_text, error, batch
     unit : such as "ms", of both axes
     """
-    low, high = _reach(rows)
-    scale = {"type": "log", "domain": [low, high], "nice": False, "clamp": True}
-    ticks = _ticks(low, high)
-    x = number("measured", scale=scale, axis=axis(f"Measured ({unit}, log scale)", values=ticks))
-    y_axis = axis(f"Predicted ({unit}, log scale)", values=ticks)
     titles = {
         "label": "Of",
         "series": "What",
@@ -148,58 +130,7 @@ def predicted_measured(rows: Sequence[Row], title: str, unit: str) -> Figure:
         "error": "Error",
         "before_text": "Before the fit",
     }
-    line = [{"measured": low, "after": low}, {"measured": high, "after": high}]
-    layers = [
-        layer(line, {"type": "line", "color": GREY, "strokeDash": [5, 4], "strokeWidth": 1.5}, x=x, y=_y("after", scale, y_axis)),
-        layer(
-            [{"measured": high, "after": high, "label": "predicted = measured"}],
-            text(align="right", dx=-14, dy=0, baseline="middle"),
-            x=x,
-            y=_y("after", scale, y_axis),
-            text=name("label"),
-        ),
-        layer(
-            rows,
-            {"type": "point", "shape": "cross", "size": 26, "filled": True, "color": GREY, "opacity": 0.55},
-            x=x,
-            y=_y("before", scale, y_axis),
-            tooltip=tooltip(titles),  # type: ignore[arg-type]
-        ),
-        layer(
-            rows,
-            {"type": "point", "filled": True, "size": 44, "opacity": 0.8, "stroke": INK, "strokeWidth": 0.3},
-            x=x,
-            y=_y("after", scale, y_axis),
-            color=_series(rows),
-            tooltip=tooltip(titles),  # type: ignore[arg-type]
-        ),
-    ]
-    return figure(layers, SCATTER_HEIGHT, title)
-
-
-def _reach(rows: Sequence[Row]) -> tuple[float, float]:
-    """Return the ends of both axes: all that was measured and predicted now, and what was before unless it lies far out."""
-    both = [row[column] for row in rows for column in ("measured", "after")]
-    least, most = min(both) / _FAR_OUT, max(both) * _FAR_OUT
-    before = [min(max(row["before"], least), most) for row in rows]
-    return min(*both, *before) / _ROOM, max(*both, *before) * _ROOM
-
-
-def _y(field: str, scale: Spec, y_axis: Spec) -> Spec:
-    return number(field, scale=scale, axis=y_axis)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Return the ticks of a logarithmic axis: 1, 2, 5 … in each decade, or the decades alone where there are many."""
-    ticks = log_ticks([low, high])
-    decades = [tick for tick in ticks if math.log10(tick).is_integer()]
-    return ticks if len(ticks) <= _MOST_TICKS or len(decades) < 2 else decades
-
-
-def _series(rows: Sequence[Row]) -> Spec:
-    found = [series for series in COLOURS if any(row["series"] == series for row in rows)]
-    scale = {"domain": found, "range": [COLOURS[series] for series in found]}
-    return name("series", scale=scale, legend={**_LEGEND, "symbolType": "circle"})
+    return predicted_over_measured(rows, title, unit, COLOURS, titles)
 
 
 def residuals(rows: Sequence[Row], title: str, column: str, quantity: str) -> Figure:
@@ -211,7 +142,7 @@ def residuals(rows: Sequence[Row], title: str, column: str, quantity: str) -> Fi
     scale, note = scale_for(row[column] for row in rows)
     reach = max(10.0, max(abs(row["error_pct"]) for row in rows) * 1.1)
     values = [row[column] for row in rows]
-    ticks = {"values": _ticks(min(values), max(values))} if note else {}
+    ticks = {"values": few_ticks(min(values), max(values))} if note else {}
     x = number(column, scale=scale, axis=axis(f"{quantity}{note}", **ticks))
     y = number("error_pct", scale={"domain": [-reach, reach], "nice": False}, axis=axis("Predicted ÷ measured − 1 (%)"))
     titles = {"label": "Of", "series": "What", "batch": "Batch", "measured_text": "Measured", "error": "Error"}
@@ -222,7 +153,7 @@ def residuals(rows: Sequence[Row], title: str, column: str, quantity: str) -> Fi
             {"type": "point", "filled": True, "size": 40, "opacity": 0.75},
             x=x,
             y=y,
-            color=_series(rows),
+            color=series_colour(rows, COLOURS),
             tooltip=tooltip(titles),  # type: ignore[arg-type]
         ),
     ]
