@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from planner.analysis.case import Case
 from planner.analysis.fairness import Request, TokenWeights, jain_index
+from planner.analysis.head_of_line_simulated import FIRST_COME
 from planner.analysis.steps import prefill_s
 from planner.errors import InputError
 from planner.simulator.cluster import Cluster, ClusterResult, EngineSpec, Pool, run_cluster
@@ -22,7 +23,6 @@ Masks = npt.NDArray[np.bool_]
 Say = Callable[[str, float], None]
 Behaviour = Literal["both wait", "second returns", "first floods"]
 
-FIRST_COME = "First come, first served"
 BY_REQUESTS = "Requests counted"
 BY_TOKENS = "Tokens counted, all alike"
 COUNTER = "Virtual token counter"

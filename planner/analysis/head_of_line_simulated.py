@@ -47,13 +47,16 @@ class BurstOrder(NamedTuple):
     cut: bool = False
 
 
+FIRST_COME = "First come, first served"
+SHORTEST_PROMPT = "Shortest prompt first"
+FEEDBACK = "Multi-level feedback"
 ORDERS = (
-    BurstOrder("First come, first served", "fcfs", "by itself"),
+    BurstOrder(FIRST_COME, "fcfs", "by itself"),
     BurstOrder("First come, long prompts cut", "fcfs", "by itself", cut=True),
     BurstOrder("Priority: short ones first", "priority", "by itself"),
-    BurstOrder("Shortest prompt first", "shortest-prompt", "as a priority"),
+    BurstOrder(SHORTEST_PROMPT, "shortest-prompt", "as a priority"),
     BurstOrder("Shortest predicted job first", "shortest-predicted", "as a priority"),
-    BurstOrder("Multi-level feedback", "multi-level-feedback", "not at all"),
+    BurstOrder(FEEDBACK, "multi-level-feedback", "not at all"),
 )
 
 

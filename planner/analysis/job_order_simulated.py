@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.analysis.case import Case
-from planner.analysis.head_of_line_simulated import Enforced
+from planner.analysis.head_of_line_simulated import FEEDBACK, FIRST_COME, SHORTEST_PROMPT, Enforced
 from planner.analysis.job_order import rank_agreement
 from planner.analysis.parallel import in_parallel
 from planner.analysis.served import all_at_once, flow
@@ -139,12 +139,9 @@ class SimulatedRush:
         return next(run for run in self.orders if run.name == name)
 
 
-FIRST_COME = "First come, first served"
-SHORTEST_PROMPT = "Shortest prompt first"
 SMALLEST_PREDICTED = "Smallest predicted job first"
 SMALLEST_KNOWN = "Smallest job first, lengths known"
 AGED = "Smallest predicted, with a bound"
-FEEDBACK = "Multi-level feedback"
 ENFORCED: dict[str, Enforced] = {
     FIRST_COME: "by itself",
     SHORTEST_PROMPT: "as a priority",

@@ -7,7 +7,6 @@ from planner.analysis.fairness_simulated import (
     BY_REQUESTS,
     BY_TOKENS,
     COUNTER,
-    FIRST_COME,
     NO_LIFT,
     Behaviour,
     SimulatedTenants,
@@ -15,6 +14,7 @@ from planner.analysis.fairness_simulated import (
     service_bound_s,
     simulated_tenants,
 )
+from planner.analysis.head_of_line_simulated import FIRST_COME
 from planner.analysis.steps import Decoders
 from planner.cases import textbook_case
 from planner.errors import InputError

@@ -1,8 +1,11 @@
 """Who goes first in a rush: the fluid by hand, its laws, its agreement with the simulator, ageing, errors of the predictor."""
 
 import math
+import time
 from dataclasses import replace
 from itertools import combinations, pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.analysis.case import Case
+from planner.analysis.head_of_line_simulated import FEEDBACK, FIRST_COME, SHORTEST_PROMPT
 from planner.analysis.job_order import known_part, rank_agreement, rush_waits
 from planner.analysis.job_order_simulated import (
     AGED,
-    FEEDBACK,
-    FIRST_COME,
-    SHORTEST_PROMPT,
     SMALLEST_KNOWN,
     SMALLEST_PREDICTED,
     Rush,
@@ -28,6 +29,7 @@ from planner.errors import InputError
 from planner.simulator import SimulationOptions, simulate
 from planner.simulator.cluster import EngineSpec, run_engine
 from planner.simulator.policies import Discipline
+from planner.ui.views.questions_sharing_order import order_code
 
 RUSH = Rush(count=400, load=1.5, cv2=1.0, sigma=0.5, patience=1.0)
 WORKS = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=60)
@@ -190,3 +192,20 @@ def test_known_part_by_hand() -> None:
 def test_bad_input_is_refused(call: object) -> None:
     with pytest.raises(InputError):
         call()  # type: ignore[operator]
+
+
+def test_the_queue_to_copy_serves_everyone_once_the_overdue_first_and_forgets_them(
+    rush: SimulatedRush, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    code: dict[str, Any] = {}
+    exec(order_code(replace(rush, bound_s=10.0)), code)
+    for number, prompt in enumerate((900, 10, 500, 20)):
+        code["arrive"](SimpleNamespace(id=number, prompt_tokens=prompt, predicted_output_tokens=1))
+    first = [code["next_request"]().id for _ in range(2)]
+    now[0] = 11.0
+    rest = [code["next_request"]().id for _ in range(2)]
+    assert (first, rest) == ([1, 3], [0, 2])
+    assert code["next_request"]() is None
+    assert code["gone"] == set()

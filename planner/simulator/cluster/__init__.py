@@ -10,7 +10,7 @@ from planner.simulator.cluster.admission import (
     by_class,
     predicted_ttft,
 )
-from planner.simulator.cluster.result import ClusterResult, Outcome, ReplicaResult, jain_index
+from planner.simulator.cluster.result import ClusterResult, Outcome, ReplicaResult
 from planner.simulator.cluster.routers import ROUTERS, Router, RouterState
 from planner.simulator.cluster.run import engine_steps, run_cluster, run_engine
 from planner.simulator.cluster.spec import Cluster, EngineSpec, Handover, Pool, ReplicaTimes
@@ -39,7 +39,6 @@ __all__ = [
     "bounded_queue",
     "by_class",
     "engine_steps",
-    "jain_index",
     "predicted_ttft",
     "run_cluster",
     "run_engine",

@@ -138,14 +138,3 @@ def judge_cluster(arrival_s: Floats, finish_s: Floats, waiting_share: float, *, 
         return Judgement("overloaded", "an engine preempted again and again and was stopped")
     order = np.argsort(arrival_s, kind="stable")
     return judge(arrival_s[order], finish_s[order], waiting_share)
-
-
-def jain_index(shares: Floats) -> float:
-    """Return how evenly service is shared: (Σx)² / (n Σx²), 1 for equal shares, 1/n when one has all [1].
-
-    shares : service of each tenant, divided by what it is owed; not negative, not all 0 (Jain, Chiu, Hawe 1984)
-
-    >>> jain_index(np.array([1.0, 1.0])), jain_index(np.array([1.0, 0.0]))
-    (1.0, 0.5)
-    """
-    return float(shares.sum() ** 2 / (len(shares) * (shares**2).sum()))

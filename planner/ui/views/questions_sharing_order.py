@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 
 from planner.analysis.case import Case
-from planner.analysis.head_of_line_simulated import Enforced
+from planner.analysis.head_of_line_simulated import FEEDBACK, FIRST_COME, SHORTEST_PROMPT, Enforced
 from planner.analysis.job_order import KnownPart, RushWaits
 from planner.analysis.job_order_simulated import (
     AGED,
-    FEEDBACK,
-    FIRST_COME,
-    SHORTEST_PROMPT,
     SMALLEST_KNOWN,
     SMALLEST_PREDICTED,
     Jobs,
@@ -279,7 +276,7 @@ def order_code(found: SimulatedRush) -> str:
         "def next_request():\n"
         "    for queue in (smallest, oldest):\n"
         "        while queue and queue[0][1] in gone:\n"
-        "            heapq.heappop(queue)\n"
+        "            gone.discard(heapq.heappop(queue)[1])\n"
         "    if not oldest:\n"
         "        return None\n"
         "    overdue = time.monotonic() - oldest[0][0] >= BOUND_S\n"

@@ -7,13 +7,13 @@ from planner.analysis.fairness import Request, ServiceShares, TokenWeights
 from planner.analysis.fairness_simulated import (
     BY_REQUESTS,
     COUNTER,
-    FIRST_COME,
     NO_LIFT,
     Behaviour,
     SimulatedTenants,
     TenantRun,
     Tenants,
 )
+from planner.analysis.head_of_line_simulated import FIRST_COME
 from planner.analysis.steps import Decoders
 from planner.ui.charts.curves import Curve, Rule
 from planner.ui.charts.sharing import Dot, Part
