@@ -14,6 +14,7 @@ from planner.errors import InputError
 NAME = "AIPerf"
 GENAI_PERF = "genai-perf"
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
+_PATTERNS = ("poisson", "constant", "gamma")
 _FLAGS = {
     "concurrency": re.compile(r"--concurrency[ =]'?(\d{1,7})"),
     "rate": re.compile(r"--request-rate[ =]'?([\d.]{1,12})"),
@@ -39,6 +40,9 @@ def read(document: Document, name: str) -> BenchmarkRun:
         tpot = Spread()
     if at(document, "is_complete") is False or at(document, "was_cancelled") is True:
         remarks.append("the run was cancelled before its end")
+    load, spacing_stated = _load(document, name)
+    if not (ours or spacing_stated):
+        remarks.append("the file doesn't say how requests were spaced: Poisson arrivals are assumed")
     values: dict[str, Any] = {
         "tool": NAME if ours else GENAI_PERF,
         "tool_version": text_at(document, "aiperf_version"),
@@ -56,7 +60,7 @@ def read(document: Document, name: str) -> BenchmarkRun:
         "requests_per_s": positive(_average(document, "request_throughput")),
         "output_tokens_per_s": positive(_output_rate(document, counted, served)),
         "remarks": tuple(remarks),
-        **_load(document, name),
+        **load,
     }
     return checked_run(values, name)
 
@@ -100,8 +104,11 @@ def _spread(document: Document, tag: str, weight: Weight = "request") -> Spread:
     return Spread(mean_s=mean, p50_s=p50, p90_s=p90, p99_s=p99, weight=weight)
 
 
-def _load(document: Document, name: str) -> dict[str, Any]:
-    """The profiling phase states the load; older files state it in the load generator's settings or the command alone."""
+def _load(document: Document, name: str) -> tuple[dict[str, Any], bool]:
+    """Return the load, and whether the file states how requests were spaced, which closed loops need not.
+
+    The profiling phase states the load; older files state it in the load generator's settings or the command alone.
+    """
     config = at(document, "input_config")
     phases = at(config, "phases")
     listed = [phase for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
@@ -117,15 +124,19 @@ def _load(document: Document, name: str) -> dict[str, Any]:
     if rate:
         stated = text_at(settings, "arrival_pattern") or text_at(settings, "request_rate_mode") or text_at(settings, "type")
         smoothness = flags.get("smoothness") or at(settings, "smoothness") or at(settings, "arrival_smoothness")
-        gaps = _gaps((flags.get("pattern") or stated or "poisson").casefold(), smoothness, name)
-        return {**gaps, "rate_rps": rate, "concurrency": int(concurrency) if concurrency else None}
+        pattern = (flags.get("pattern") or stated or "").casefold()
+        gaps = _gaps(pattern, smoothness, name)
+        return {**gaps, "rate_rps": rate, "concurrency": int(concurrency) if concurrency else None}, pattern in _PATTERNS
     if concurrency:
-        return {"arrivals": "closed", "concurrency": int(concurrency)}
+        return {"arrivals": "closed", "concurrency": int(concurrency)}, True
     raise InputError(f"{name}: input_config", "none", "must state a concurrency or a request rate", "Run AIPerf with one of them")
 
 
 def _gaps(pattern: str, smoothness: object, name: str) -> dict[str, Any]:
-    """Return how gaps between requests are drawn; smoothness : shape of a gamma law, 1 for Poisson's."""
+    """Return how gaps between requests are drawn, Poisson's where no pattern is known, which is AIPerf's default.
+
+    smoothness : shape of a gamma law, 1 for Poisson's
+    """
     if pattern == "concurrency_burst":
         raise InputError(f"{name}: arrival pattern", pattern, "is no steady load", "Run AIPerf at a rate or a concurrency")
     if pattern != "gamma":

@@ -110,6 +110,20 @@ def test_genai_perf_summary_has_the_same_shape() -> None:
     changed["input_config"] = {"perf_analyzer": {"stimulus": {"concurrency": 3}}, "model_names": ["tiny-llama"]}
     run = read(changed)
     assert (run.tool, run.concurrency, run.model) == ("genai-perf", 3, "tiny-llama")
+    assert not any("spaced" in remark for remark in run.remarks)
+
+
+def test_spacing_that_genai_perf_leaves_open_is_assumed_aloud() -> None:
+    changed = document("aiperf.json")
+    del changed["schema_version"], changed["aiperf_version"], changed["run_info"]
+
+    def run_of(**stimulus: Any) -> Any:
+        changed["input_config"] = {"perf_analyzer": {"stimulus": {"request_rate": 3, **stimulus}}, "model_names": ["tiny-llama"]}
+        return read(changed)
+
+    said = "the file doesn't say how requests were spaced: Poisson arrivals are assumed"
+    assert (run_of().arrivals, said in run_of().remarks) == ("poisson", True)
+    assert said not in run_of(arrival_pattern="constant").remarks
 
 
 def test_arrivals_of_aiperf_are_those_of_its_pattern() -> None:
