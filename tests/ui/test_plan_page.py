@@ -13,24 +13,14 @@ from planner.scenario import Scenario, scenario_from_dict
 from planner.ui.components import simulate_jobs
 from planner.ui.fields import defaults, values_of
 from planner.ui.words import sentence
+from tests.ui.pages_run import SECONDS, run
 
 Open = Callable[..., AppTest]
-SECONDS = 120
 ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
 
 
-def run(app: AppTest) -> AppTest:
-    """Run the app until its work is done."""
-    for _ in range(600):
-        app.run(timeout=SECONDS)
-        assert [error.message for error in app.exception] == []
-        if not any(str(button.key).startswith("cancel-") for button in app.button):
-            return app
-        time.sleep(0.1)
-    pytest.fail("the page's work did not end")
-
-
-def text_of(app: AppTest) -> str:
+def said_by(app: AppTest) -> str:
+    """Return what the page says, its escapes, subheaders and warnings too."""
     return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.subheader, *app.warning))
 
 
@@ -61,16 +51,16 @@ def test_page_holds_every_piece_of_evidence(open_app: Open) -> None:
 
 def test_page_says_what_moved_and_why_after_a_change(open_app: Open) -> None:
     app = open_app(**ONE_GPU)
-    assert "Since your change" not in text_of(app)
+    assert "Since your change" not in said_by(app)
     app.text_input(key="rps").set_value("40")
     run(app)
-    text = text_of(app)
+    text = said_by(app)
     assert "Since your change" in text
     assert "10 → 40" in text
     assert "GPUs" in text
     assert "the planned rate went from 10 to 40 req/s" in text
     run(app)
-    assert "10 → 40" in text_of(app), "a rerun without a change keeps the comparison"
+    assert "10 → 40" in said_by(app), "a rerun without a change keeps the comparison"
 
 
 def test_the_answer_stands_before_its_evidence_which_can_be_cancelled_and_asked_for_again(
@@ -90,7 +80,7 @@ def test_the_answer_stands_before_its_evidence_which_can_be_cancelled_and_asked_
     assert not app.get("vega_lite_chart"), "no evidence of another scenario stands under the answer"
     app.button(key="cancel-plan").click()
     app.run(timeout=SECONDS)
-    assert "Cancelled." in text_of(app)
+    assert "Cancelled." in said_by(app)
     assert answer_of(app) == wanted
     app.button(key="again-plan").click()
     run(app)
@@ -152,7 +142,7 @@ def test_offline_leaves_latency_out(open_app: Open) -> None:
     app = open_app(offline="true", **ONE_GPU)
     assert planned(app).targets.offline
     assert app.text_input(key="ttft").disabled
-    assert "no target" in text_of(app)
+    assert "no target" in said_by(app)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +177,7 @@ def test_a_click_sets_a_bad_value_back(open_app: Open, key: str, text: str) -> N
 def test_a_link_to_what_is_not_there_says_so(open_app: Open, key: str, text: str) -> None:
     app = open_app(**{**ONE_GPU, key: text})
     assert not app.metric
-    assert text in text_of(app)
+    assert text in said_by(app)
     assert app.button(key="fix-0")
 
 
@@ -203,7 +193,7 @@ def test_a_link_with_an_unknown_parameter_is_answered_with_a_note(open_app: Open
 def test_html_in_a_link_is_shown_as_text(open_app: Open) -> None:
     hostile = "<img src=x onerror=alert(1)>"
     app = open_app(model=hostile)
-    shown = text_of(app)
+    shown = said_by(app)
     assert "\\<img" in shown
     assert not any(element.proto.allow_html for element in app.markdown)
 

@@ -1,7 +1,5 @@
 """The Overload page: each view on the textbook and on the scenario, its charts, bad inputs, and a scenario without an answer."""
 
-import json
-import time
 from collections.abc import Callable
 
 import pytest
@@ -13,24 +11,13 @@ from planner.analysis.predictor import Aims, door_bounds
 from planner.analysis.steps import Decoders
 from planner.cases import textbook_case
 from planner.ui.views.questions_overload_admit import admit_code, admit_setting
+from tests.ui.pages_run import charts, headline, run, text_of
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/overload.py"
-SECONDS = 120
 ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
 TEXTBOOK = {**ONE_GPU, "q-overload-case": "Textbook"}
 VIEWS = {"spike": "Traffic spikes?", "admit": "Whom to admit?", "restore": "Swap or recompute?"}
-
-
-def run(app: AppTest) -> AppTest:
-    """Run the app until its work is done."""
-    for _ in range(300):
-        app.run(timeout=SECONDS)
-        assert [error.message for error in app.exception] == []
-        if not any(str(button.key).startswith("cancel-") for button in app.button):
-            return app
-        time.sleep(0.1)
-    pytest.fail("the page's work did not end")
 
 
 def open_view(open_app: Open, view: str, **query: str) -> AppTest:
@@ -39,24 +26,9 @@ def open_view(open_app: Open, view: str, **query: str) -> AppTest:
     return run(app)
 
 
-def headline(app: AppTest) -> str:
-    return next(str(element.value) for element in app.markdown if str(element.value).startswith("#### ")).replace("\\", "")
-
-
-def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.code)).replace("\\", "")
-
-
 def beside(app: AppTest, column: str) -> dict[str, str]:
     table = next(frame.value for frame in app.dataframe if "Simulated" in frame.value.columns)
     return dict(zip(table["Figure"], table[column], strict=True))
-
-
-def charts(app: AppTest) -> list[str]:
-    found = app.get("vega_lite_chart")
-    for chart in found:
-        assert json.loads(chart.proto.spec)["layer"]
-    return [chart.proto.alt for chart in found]
 
 
 @pytest.mark.parametrize(

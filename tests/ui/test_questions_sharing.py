@@ -1,7 +1,6 @@
 """The Sharing page: each view on the textbook and on the scenario, its charts, bad inputs, a scenario without an answer."""
 
 import json
-import time
 from collections.abc import Callable
 
 import altair as alt
@@ -9,10 +8,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from planner.ui.charts.sharing import Dot, Part, Spot, dots, parts, trade
+from tests.ui.pages_run import headline, run, text_of
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/sharing.py"
-SECONDS = 120
 ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
 TEXTBOOK = {**ONE_GPU, "q-sharing-case": "Textbook"}
 VIEWS = {
@@ -31,29 +30,10 @@ ANSWERS = {
 }
 
 
-def run(app: AppTest) -> AppTest:
-    """Run the app until its work is done."""
-    for _ in range(300):
-        app.run(timeout=SECONDS)
-        assert [error.message for error in app.exception] == []
-        if not any(str(button.key).startswith("cancel-") for button in app.button):
-            return app
-        time.sleep(0.1)
-    pytest.fail("the page's work did not end")
-
-
 def open_view(open_app: Open, view: str, **query: str) -> AppTest:
     app = open_app(**{**TEXTBOOK, "q-sharing-view": VIEWS[view], **query})
     app.switch_page(PAGE)
     return run(app)
-
-
-def headline(app: AppTest) -> str:
-    return next(str(element.value) for element in app.markdown if str(element.value).startswith("#### ")).replace("\\", "")
-
-
-def said(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.code)).replace("\\", "")
 
 
 def charts_of(app: AppTest) -> list[str]:
@@ -72,7 +52,7 @@ def test_the_textbook_gives_the_published_figures(open_app: Open, view: str) -> 
     findings = charts_of(app)
     assert len(findings) == CHARTS[view]
     assert all(len(finding) > 20 for finding in findings)
-    text = said(app)
+    text = text_of(app)
     for part in ("Formula beside simulation", "Why", "What to set"):
         assert f"**{part}**" in text
     table = next(frame.value for frame in app.dataframe if "By formula" in frame.value.columns)
@@ -100,15 +80,15 @@ def test_what_tenants_do_is_chosen_in_the_link(open_app: Open, behaviour: str) -
 def test_below_capacity_the_order_is_left_alone(open_app: Open) -> None:
     app = open_view(open_app, "order", **{"q-order-load": "0.8", "q-order-n": "200"})
     assert "order of service changes hardly anything" in headline(app)
-    assert "Leave the order at fcfs" in said(app)
+    assert "Leave the order at fcfs" in text_of(app)
 
 
 def test_a_target_that_the_interactive_class_misses_alone_leaves_nothing(open_app: Open) -> None:
     query = {**FEW, "q-classes-tpot": "5.2 ms", "q-classes-context": "2048"}
     app = open_view(open_app, "classes", **query)
     assert "none once prefills do" in headline(app)
-    assert "engines of its own" in said(app)
-    assert "Semaphore" not in said(app)
+    assert "engines of its own" in text_of(app)
+    assert "Semaphore" not in text_of(app)
 
 
 @pytest.mark.parametrize(
