@@ -150,6 +150,16 @@ def rejections_alert(selector: str = "") -> Alert:
     )
 
 
+def arrivals_expression(selector: str = "") -> str:
+    """Return PromQL for the requests that come each second: those that end, and what their number inside grows by.
+
+    vLLM counts requests when they end (v1/metrics/loggers.py), at the rate of a full engine however many more come; the rest is in
+    the growth of running and waiting. What its own bounds turn away is in neither.
+    """
+    inside = " + ".join(f"sum(deriv(vllm:num_requests_{state}{selector}[10m]))" for state in ("running", "waiting"))
+    return f"sum(rate(vllm:request_success_total{selector}[10m])) + {inside}"
+
+
 def _load(plan: Plan, chosen: Candidate, selector: str) -> list[Alert]:
     replicas = chosen.replicas
     if replicas is None:
@@ -158,7 +168,7 @@ def _load(plan: Plan, chosen: Candidate, selector: str) -> list[Alert]:
     return [
         Alert(
             "HeadroomLoad",
-            f"sum(rate(vllm:request_success_total{selector}[10m])) > {carried_rps:.4g}",
+            f"{arrivals_expression(selector)} > {carried_rps:.4g}",
             10,
             "ticket",
             f"over {carried_rps:.4g} requests a second",

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from planner.analysis.served import saturated_rps
+from planner.cases import textbook_case
 from planner.errors import InputError
-from planner.exporters.alerts import Alert, alerts_for, prefill_alert, prometheus_rules, rules_file
+from planner.exporters.alerts import Alert, alerts_for, arrivals_expression, prefill_alert, prometheus_rules, rules_file
 from planner.plans import plan
 from planner.plans.results import Plan
 from planner.scenario import scenario_from_dict
@@ -68,6 +70,26 @@ def test_thresholds_are_the_plans_own(planned: Plan) -> None:
     assert f"< {chosen.replicas.needed} or" in named(alerts, "HeadroomReplicas").expression
     assert named(alerts, "HeadroomLoad").expression.endswith(f"> {chosen.replicas.next_replica_at_rps:.4g}")
     assert chosen.replicas.next_replica_at_rps > planned.load.peak_rps
+
+
+def test_load_is_what_comes_not_what_a_full_engine_ends() -> None:
+    assert arrivals_expression('{model_name="m"}') == (
+        'sum(rate(vllm:request_success_total{model_name="m"}[10m]))'
+        ' + sum(deriv(vllm:num_requests_running{model_name="m"}[10m]))'
+        ' + sum(deriv(vllm:num_requests_waiting{model_name="m"}[10m]))'
+    )
+
+
+def test_ends_and_growth_are_the_arrivals_of_an_overloaded_engine() -> None:
+    case = textbook_case().with_limits(max_num_seqs=8)
+    offered_rps = 2.0 * (saturated_rps(case, 500) or 0.0)
+    result = case.serve(case.requests(2000, offered_rps))
+    first_s, last_s = 0.2 * result.arrival_s[-1], 0.8 * result.arrival_s[-1]
+    ended = ((result.finish_s > first_s) & (result.finish_s <= last_s)).sum()
+    inside = [int(((result.arrival_s <= at) & (result.finish_s > at)).sum()) for at in (first_s, last_s)]
+    lasted_s = last_s - first_s
+    assert ended / lasted_s < 0.6 * offered_rps, "ends alone saturate"
+    assert (ended + inside[1] - inside[0]) / lasted_s == pytest.approx(offered_rps, rel=0.1)
 
 
 def test_a_target_between_buckets_says_so_and_one_on_a_bucket_does_not(planned: Plan) -> None:
