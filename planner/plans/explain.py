@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.plans.market import why_no_price
 from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible
 from planner.plans.starting import Question
 from planner.units import duration
@@ -41,7 +42,8 @@ def summary_of(outcome: Outcome) -> str:
     if chosen.cost is not None:
         text += f" for ${_money(chosen.cost.usd_per_day)}/day: ${_money(chosen.cost.usd_per_million_tokens)} per million tokens"
     else:
-        text += "; no price is known for this GPU, so give one to see dollars"
+        why = why_no_price(chosen.gpu_id, outcome.question.scenario.hardware) or "no price is known for this GPU"
+        text += f", cost unknown: {why}. Give your own price to see dollars"
     return f"{text}. {_capitalised(chosen.binds or '')} binds; {1.0 - replicas.utilisation:.0%} of capacity is free."
 
 
@@ -85,6 +87,7 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
             f"In {outcome.details.impossible_draws} draws of the calibration no rate meets the targets on {chosen.gpu_name}: "
             "the plan stands near what this GPU can do. Measure it before you rely on it."
         )
+    found.extend(_unpriced(outcome, chosen))
     near = _inside_the_noise(outcome, chosen)
     if near:
         names = ", ".join(c.label for c in near[:3])
@@ -92,6 +95,16 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
     if chosen.latency is not None and chosen.latency.binds == "host":
         found.append("The host binds, not the GPU: more API-server processes or smaller replicas help more than a faster GPU.")
     return tuple(found)
+
+
+def _unpriced(outcome: Outcome, chosen: Candidate) -> list[str]:
+    """Return why GPUs that the user named stand behind the priced ones."""
+    if chosen.cost is None:
+        return []
+    choice = outcome.question.scenario.hardware
+    names = {each.gpu_id: each.gpu_name for each in outcome.candidates if each.gpu_id in choice.gpu_ids and each.cost is None}
+    reasons = {name: why_no_price(gpu_id, choice) for gpu_id, name in names.items()}
+    return [f"{name} stands behind the GPUs with a price: {why}." for name, why in reasons.items() if why is not None]
 
 
 def _inside_the_noise(outcome: Outcome, chosen: Candidate) -> list[Candidate]:

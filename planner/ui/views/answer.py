@@ -125,7 +125,9 @@ def _made(details: Details | None) -> str:
 
 def _cost(chosen: Candidate, details: Details | None, today: dt.date) -> MetricView:
     if chosen.cost is None:
-        return MetricView("Cost", DASH, "no price is known", "Give your own price for this GPU under Where.")
+        return MetricView(
+            "Cost", DASH, "no matching price", "Choose another provider or give your own price for this GPU under Where."
+        )
     cost, tariff = chosen.cost, chosen.cost.tariff
     bill = details.usd_per_day if details is not None else None
     likely = f"{interval(bill, usd)} · " if bill is not None and bill.low < bill.high else ""
