@@ -10,6 +10,7 @@ from planner.analysis.batching import harmonic_number
 from planner.analysis.case import Case
 from planner.analysis.offline import DailyWork
 from planner.analysis.offline_levers import Bill, Engine, Terms
+from planner.analysis.served import all_at_once, stretched
 from planner.analysis.speculation_simulated import refilled
 from planner.errors import InputError
 from planner.simulator import EngineLimits, SimulationOptions, simulate
@@ -30,18 +31,19 @@ class SimulatedBill(NamedTuple):
     """The same work in the simulated engine.
 
     gpu_days : for the day's tokens [GPU·day/day]; running : sequences in the engine on average [seq]; preemptions : in the run
-    requests : served in it
+    requests : served in it; too_long : requests left out, as the KV cache never holds them [request]
     """
 
     gpu_days: float
     running: float
     preemptions: int
     requests: int
+    too_long: int
 
 
 @dataclass(frozen=True, slots=True)
 class StaticWaste:
-    """Static batches on the same engine.
+    """Static batches on the same engine, each as large as its padded requests leave room for, 64 at most.
 
     formula : decode steps over those of an engine that refills, E[longest of B] / E[output] [1]
     unsorted, sorted_ : output tokens a second in order of arrival, and longest first [token/s]
@@ -118,7 +120,8 @@ def simulated_bill(case: Case, bill: Bill, engine: Engine, work: DailyWork) -> S
         gpu_days=work.outputs_total / tokens_per_s / DAY_S * way.machine.gpus,
         running=running,
         preemptions=run.totals.preemptions,
-        requests=len(requests),
+        requests=int(served.sum()),
+        too_long=count - int(served.sum()),
     )
 
 
@@ -127,15 +130,14 @@ def static_waste(case: Case, engine: Engine, work: DailyWork) -> StaticWaste:
 
     Outputs are the workload's own, stretched; exponential ones where they are all alike, as batches of equal ones waste nothing.
     """
-    batch = min(_STATIC_BATCH, max(int(engine.kv_tokens / (work.prompt_tokens + 8.0 * work.output_tokens)), 1))
-    drawn = _requests(case, work, batch * _STATIC_WAVES, engine.kv_tokens)
+    drawn = _requests(case, work, _STATIC_BATCH * _STATIC_WAVES, engine.kv_tokens)
+    alike = int(drawn.output_tokens.min()) == int(drawn.output_tokens.max())
+    if alike:
+        drawn = replace(drawn, output_tokens=_exponential(case, work.output_tokens, len(drawn)))
+    batch = static_batch(drawn, engine.kv_tokens)
+    drawn = _first(drawn, batch * _STATIC_WAVES)
     outputs = drawn.output_tokens
-    formula = expected_max_ratio(batch, outputs)
-    if int(outputs.min()) == int(outputs.max()):
-        rng = np.random.default_rng([case.seed, _STREAM])
-        outputs = np.ceil(rng.exponential(work.output_tokens, len(outputs))).astype(np.int64)
-        formula = harmonic_number(batch)
-    drawn = replace(drawn, output_tokens=outputs)
+    formula = harmonic_number(batch) if alike else expected_max_ratio(batch, outputs)
     order = np.argsort(-outputs, kind="stable")
     longest_first = replace(drawn, prompt_tokens=drawn.prompt_tokens[order], output_tokens=outputs[order])
     batching = StaticBatching(batch)
@@ -155,16 +157,40 @@ def static_waste(case: Case, engine: Engine, work: DailyWork) -> StaticWaste:
     )
 
 
+def static_batch(requests: Requests, kv_tokens: float) -> int:
+    """Return the most requests in a static batch that the KV cache holds on average, from 1 to 64 [request].
+
+    Each takes the longest prompt and the longest output of its batch.
+    """
+    prompts, outputs = requests.prompt_tokens, requests.output_tokens
+
+    def padded_tokens(batch: int) -> float:
+        prompt = float(prompts.mean()) * expected_max_ratio(batch, prompts)
+        return batch * (prompt + float(outputs.mean()) * expected_max_ratio(batch, outputs))
+
+    return next((batch for batch in range(_STATIC_BATCH, 1, -1) if padded_tokens(batch) <= kv_tokens), 1)
+
+
+def _exponential(case: Case, mean_tokens: float, count: int) -> Ints:
+    rng = np.random.default_rng([case.seed, _STREAM])
+    return np.ceil(rng.exponential(mean_tokens, count)).astype(np.int64)
+
+
 def _requests(case: Case, work: DailyWork, count: int, kv_tokens: float) -> Requests:
-    drawn = case.requests(count)
-    prompts = _stretched(drawn.prompt_tokens, work.prompt_tokens / float(case.lengths.prompt_mean))
-    outputs = _stretched(drawn.output_tokens, work.output_tokens / float(case.lengths.output_mean))
-    kept = prompts + outputs <= kv_tokens
+    """Return the workload's requests with the day's lengths, all waiting, without those that the KV cache never holds."""
+    prompt, output = work.prompt_tokens / case.lengths.prompt_mean, work.output_tokens / case.lengths.output_mean
+    drawn = all_at_once(stretched(case.requests(count), prompt, output))
+    kept = drawn.prompt_tokens + drawn.output_tokens <= kv_tokens
     if not bool(kept.any()):
         raise InputError("kv_tokens", kv_tokens, "must hold one request", "Use more GPUs or shorter requests")
-    return Requests(np.zeros(int(kept.sum())), prompts[kept], outputs[kept], drawn.class_index[kept], None, None)
+    return _rows(drawn, np.flatnonzero(kept))
 
 
-def _stretched(tokens: Ints, factor: float) -> Ints:
-    stretched: Ints = np.maximum(np.rint(tokens * factor), 1.0).astype(np.int64)
-    return stretched
+def _first(requests: Requests, count: int) -> Requests:
+    return _rows(requests, np.arange(min(count, len(requests))))
+
+
+def _rows(requests: Requests, rows: Ints) -> Requests:
+    """Return some of the requests, none of their prompts cached."""
+    lengths = requests.prompt_tokens[rows], requests.output_tokens[rows]
+    return Requests(requests.arrival_s[rows], *lengths, requests.class_index[rows], None, None)

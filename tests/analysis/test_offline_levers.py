@@ -19,7 +19,7 @@ from planner.analysis.offline_levers import (
     pulled,
     stacked,
 )
-from planner.analysis.offline_simulated import simulated_bill, simulated_offline, static_waste
+from planner.analysis.offline_simulated import simulated_bill, simulated_offline, static_batch, static_waste
 from planner.cases import planned_case, textbook_case
 from planner.errors import InputError
 from planner.offline_case import OfflineCase, offline_case
@@ -191,6 +191,7 @@ def test_formula_and_simulation_agree_where_requests_dont_end_together(asked: Of
     engine = asked.terms.engines(asked.way.machine, "bf16", "bf16")
     assert engine is not None
     run = simulated_bill(varied, found, engine, asked.work)
+    assert run.too_long == 0
     assert run.running == pytest.approx(128.0, rel=0.03)
     assert run.gpu_days == pytest.approx(found.fleet.gpu_days, rel=0.10)
 
@@ -201,6 +202,27 @@ def test_sorting_gives_back_what_static_batches_lose(asked: OfflineCase) -> None
     found = static_waste(textbook_case(), engine, asked.work)
     assert found.formula == pytest.approx(4.744, abs=1e-3)  # the harmonic number of 64
     assert 1.0 < found.sorted_cost < found.unsorted_cost < found.formula
+
+
+def test_a_static_batch_is_as_large_as_its_padded_requests_leave_room_for() -> None:
+    requests = textbook_case().requests(40)  # 500 + 250 tokens each
+    assert [static_batch(requests, kv_tokens) for kv_tokens in (1.0, 7499.0, 7500.0, 1e9)] == [1, 9, 10, 64]
+    uneven = replace(requests, output_tokens=np.array([1, 499] * 20, np.int64))
+    # Of two outputs of 1 or 499 tokens the longest has 374.5 on average: 2 · (500 + 374.5) = 1,749.
+    assert [static_batch(uneven, kv_tokens) for kv_tokens in (1748.9, 1749.1)] == [1, 2]
+
+
+def test_requests_that_the_cache_never_holds_are_counted(asked: OfflineCase) -> None:
+    varied = simple(textbook_case(), 900.0, 220.0)
+    engine = asked.terms.engines(asked.way.machine, "bf16", "bf16")
+    assert engine is not None
+    found = bill(asked, max_num_seqs=16.0)
+    whole, small = (
+        simulated_bill(varied, found, engine._replace(kv_tokens=tokens), asked.work) for tokens in (engine.kv_tokens, 1500.0)
+    )
+    assert whole.too_long == 0
+    assert small.too_long > 0
+    assert small.requests + small.too_long == whole.requests
 
 
 def test_the_scenarios_own_work_and_engine(own: Case) -> None:

@@ -235,11 +235,13 @@ def offline_rows(base: Bill, last: Bill, run: SimulatedOffline | None) -> tuple[
 def offline_caption(run: SimulatedOffline, seed: int) -> str:
     """Return what was simulated."""
     now, then, waste = run.now, run.then, run.waste
+    too_long = now.too_long + then.too_long
+    left_out = f" {plural(too_long, 'request')} longer than the KV cache left out." if too_long else ""
     return (
         f"Simulated: {now.requests:,} requests on the present engine and {then.requests:,} on the last one, all waiting from the "
         f"start, seed {seed}, the workload's lengths stretched to these means; measured while the engine is refilled "
         f"({now.preemptions:,} and {then.preemptions:,} preemptions). Static batches: {waste.requests:,} requests in batches of "
-        f"{waste.batch}, padded, without a bound on KV memory."
+        f"{waste.batch}, padded, as large as the KV cache holds on average and 64 at most.{left_out}"
     )
 
 
