@@ -22,42 +22,65 @@ _HALVINGS = 40
 class BatchShare:
     """What the batch class may take beside interactive sequences.
 
-    kv_tokens : tokens of KV that it may hold if only their reading counts [token]; 0 when none
+    kv_tokens : tokens of KV that it may hold if only their reading counts, within the cache [token]; 0 when none
+    read_tokens : the same whatever the cache holds [token]
     sequences : sequences at its own context, with all that they add to a step counted [seq]
     prefill_tokens : tokens of its prompts in one step, with no batch sequence decoding [token]
     interactive_step_s : step of the interactive class alone [s]
     """
 
     kv_tokens: float
+    read_tokens: float
     sequences: int
     prefill_tokens: int
     interactive_step_s: float
     explanation: Explanation
 
 
-def batch_share(interactive: Decoders, tpot_s: float, batch_context_tokens: float, c: StepCoefficients) -> BatchShare:
+def beside_tokens(cache_tokens: float | None, interactive: Decoders) -> float:
+    """Return what a KV cache leaves beside interactive sequences [token]; infinite where no cache is given.
+
+    >>> beside_tokens(1000.0, Decoders(4.0, 200.0)), beside_tokens(1000.0, Decoders(8.0, 200.0))
+    (200.0, 0.0)
+    """
+    if cache_tokens is None:
+        return math.inf
+    require_positive("cache_tokens", cache_tokens, "tokens")
+    return max(cache_tokens - interactive.sequences * interactive.context_tokens, 0.0)
+
+
+def batch_share(
+    interactive: Decoders, tpot_s: float, batch_context_tokens: float, c: StepCoefficients, cache_tokens: float | None = None
+) -> BatchShare:
     """Return the caps that keep the interactive class within its TPOT target.
 
     interactive : its sequences; tpot_s : its target [s]; batch_context_tokens : mean context of batch sequences [token]
+    cache_tokens : that the KV cache holds for both classes [token]; None: taken to hold all
 
     Every sequence in a step lengthens it for all, whatever its priority: priority orders admission, not the step. The KV cap is
-    (target - interactive step) / time to read one cached token.
+    (target - interactive step) / time to read one cached token, and no more than the cache leaves beside the interactive class.
     """
     require_positive("tpot_s", tpot_s, "seconds")
     alone_s = float(decode_step_s(interactive.sequences, interactive.context_tokens, c))
     read_s = c.decode_s_per_context_token
-    kv_tokens = max(tpot_s - alone_s, 0.0) / read_s
+    room = beside_tokens(cache_tokens, interactive)
+    read_tokens = max(tpot_s - alone_s, 0.0) / read_s
+    kv_tokens = min(read_tokens, room)
     sequences = largest_within(lambda n: _joint_step_s(interactive, Decoders(float(n), batch_context_tokens), c), tpot_s, 2**20)
+    if math.isfinite(room):
+        sequences = min(sequences, int(room / batch_context_tokens))
+    bound = "" if read_tokens <= room else f" = {read_tokens:,.0f} tokens, of which the cache leaves room for {room:,.0f}"
     prefill = largest_chunk(interactive, tpot_s, c).chunk_tokens
     return BatchShare(
         kv_tokens,
+        read_tokens,
         sequences,
         prefill,
         alone_s,
         Explanation(
             f"Beside {interactive.sequences:g} interactive sequences batch work may hold {kv_tokens:,.0f} tokens of KV, "
             f"{sequences} sequences at {batch_context_tokens:g} tokens.",
-            f"({tpot_s * 1e3:g} ms - {alone_s * 1e3:.3f} ms) / {read_s * 1e9:.2f} ns per cached token",
+            f"({tpot_s * 1e3:g} ms - {alone_s * 1e3:.3f} ms) / {read_s * 1e9:.2f} ns per cached token{bound}",
             "Cap the batch class by KV tokens in front of the engine (a router or gateway), or give it an engine of its own; "
             "priority "
             "alone leaves its tokens in every step.",
@@ -137,11 +160,13 @@ class SharedEngine(NamedTuple):
     """An interactive class and batch work on one engine.
 
     budget_tokens : most tokens in a step, max_num_batched_tokens [token]
+    cache_tokens : that the KV cache holds for both classes [token]; None: taken to hold all
     """
 
     interactive: Stream
     batch: BatchWork
     budget_tokens: float
+    cache_tokens: float | None = None
 
     def beside(self, interactive_sequences: float, batch_sequences: float) -> Decoders:
         """Return both classes' sequences with their mean context."""
@@ -201,6 +226,7 @@ def _mean_step_s(interactive: float, sequences: float, shared: SharedEngine, c: 
 def counted_share(shared: SharedEngine, tpot_s: float, c: StepCoefficients) -> CountedShare:
     """Return the cap on the batch class at which the interactive class's mean TPOT is the target [s], prefills counted.
 
+    Where the KV cache leaves less beside the interactive class, that is the cap, and the mean TPOT lies below the target.
     A percentile lies above the mean, so that the cap for p99 is smaller: simulation finds it.
     """
     _check_shared(0.0, shared)
@@ -214,12 +240,16 @@ def counted_share(shared: SharedEngine, tpot_s: float, c: StepCoefficients) -> C
         middle = (low + high) / 2.0
         low, high = (middle, high) if _mean_step_s(ours, middle, shared, c) <= tpot_s else (low, middle)
     meets = alone_s is not None and alone_s < tpot_s
-    return _counted(shared, tpot_s, c, (low if meets else 0.0, alone_s))
+    room = beside_tokens(shared.cache_tokens, Decoders(ours, shared.interactive.running_context_tokens))
+    held = min(low, room / shared.batch.running_context_tokens)
+    return _counted(shared, tpot_s, c, (held if meets else 0.0, alone_s, held < low))
 
 
-def _counted(shared: SharedEngine, tpot_s: float, c: StepCoefficients, found: tuple[float, float | None]) -> CountedShare:
-    sequences, alone_s = found
+def _counted(shared: SharedEngine, tpot_s: float, c: StepCoefficients, found: tuple[float, float | None, bool]) -> CountedShare:
+    sequences, alone_s, cache_binds = found
     reached_s = tpot_s if sequences > 0.0 else alone_s
+    if cache_binds and sequences > 0.0:
+        reached_s = shared_tpot_s(sequences, shared, c)
     ours = decoding(shared.interactive, reached_s or 0.0)
     beside = shared.beside(ours, sequences)
     decode_s = float(decode_step_s(beside.sequences, beside.context_tokens, c)) if beside.sequences > 0.0 else 0.0
@@ -227,7 +257,9 @@ def _counted(shared: SharedEngine, tpot_s: float, c: StepCoefficients, found: tu
     kv_tokens = sequences * shared.batch.running_context_tokens
     chunk = largest_chunk(beside, tpot_s, c).chunk_tokens if sequences > 0.0 else 0
     target = f"{tpot_s * 1e3:g} ms"
-    if sequences <= 0.0:
+    if sequences <= 0.0 and cache_binds and alone_s is not None and alone_s < tpot_s:
+        answer = "Nothing is left for batch work: the interactive class alone fills the KV cache."
+    elif sequences <= 0.0:
         alone = "can't keep up" if alone_s is None else f"takes {alone_s * 1e3:.1f} ms a token"
         answer = f"Nothing is left for batch work: the interactive class alone {alone} with its prefills, against {target}."
     else:
@@ -240,7 +272,7 @@ def _counted(shared: SharedEngine, tpot_s: float, c: StepCoefficients, found: tu
         kv_tokens,
         alone_s,
         prefill_share,
-        sequences / tpot_s,
+        sequences / (reached_s or tpot_s),
         chunk,
         Explanation(
             answer,

@@ -11,6 +11,7 @@ from planner.analysis.class_sharing import (
     BatchWork,
     SharedEngine,
     batch_share,
+    beside_tokens,
     counted_share,
     decoding,
     prefill_added_s,
@@ -173,3 +174,26 @@ def test_a_way_in_which_no_interactive_request_ends_keeps_no_target_and_has_no_s
     assert "leaves p99 TPOT at —" in trade_title(sharing, found)
     curves = {curve.name: curve for curve in cap_curves(textbook_case(), sharing, shared, found)}
     assert len(curves["p99"].points) == len(simulated.capped)
+
+
+@given(st.floats(0.001, 2.0))
+@settings(max_examples=40, deadline=None)
+def test_no_formula_gives_batch_work_more_than_the_cache_leaves(share: float) -> None:
+    free = counted_share(SharedEngine(STREAM, BATCH, 8192.0), TPOT_S, C)
+    ours = decoding(STREAM, TPOT_S) * STREAM.running_context_tokens
+    cache_tokens = ours + share * free.kv_tokens
+    found = counted_share(SharedEngine(STREAM, BATCH, 8192.0, cache_tokens), TPOT_S, C)
+    pure = batch_share(DECODERS, TPOT_S, BATCH.running_context_tokens, C, cache_tokens)
+    assert found.kv_tokens == pytest.approx(min(share, 1.0) * free.kv_tokens, rel=1e-6)
+    assert pure.kv_tokens == pytest.approx(min(pure.read_tokens, beside_tokens(cache_tokens, DECODERS)))
+    assert pure.sequences * BATCH.running_context_tokens <= beside_tokens(cache_tokens, DECODERS)
+    reached_s = found.sequences / found.batch_tokens_per_s
+    assert reached_s <= TPOT_S * (1.0 + 1e-6)
+
+
+def test_a_cache_that_the_interactive_class_fills_leaves_nothing() -> None:
+    found = counted_share(SharedEngine(STREAM, BATCH, 8192.0, 1000.0), TPOT_S, C)
+    assert (found.kv_tokens, found.sequences) == (0.0, 0.0)
+    assert "fills the KV cache" in found.explanation.answer
+    with pytest.raises(InputError, match="cache_tokens"):
+        batch_share(DECODERS, TPOT_S, 1000.0, C, math.nan)

@@ -1,6 +1,7 @@
 """The Sharing page: each view on the textbook and on the scenario, its charts, bad inputs, a scenario without an answer."""
 
 import json
+import re
 from collections.abc import Callable
 
 import altair as alt
@@ -25,7 +26,7 @@ FEW = {"q-order-n": "200", "q-classes-output": "100", "q-classes-boutput": "100"
 ANSWERS = {
     "hol": "waits 1.573 s for its prefill",
     "order": "cuts the mean wait by a factor of 2.6",
-    "classes": "Batch work may hold 191,824 tokens of KV",
+    "classes": "191,824 without",
     "tenants": "gives the tenant with prompts of 16,384 tokens 96.0% of the engine",
 }
 
@@ -86,9 +87,25 @@ def test_below_capacity_the_order_is_left_alone(open_app: Open) -> None:
 def test_a_target_that_the_interactive_class_misses_alone_leaves_nothing(open_app: Open) -> None:
     query = {**FEW, "q-classes-tpot": "5.2 ms", "q-classes-context": "2048"}
     app = open_view(open_app, "classes", **query)
-    assert "none once prefills do" in headline(app)
+    assert "Leave batch work out: at no cap simulated does interactive p99 TPOT stay within 5.2 ms" in headline(app)
     assert "engines of its own" in text_of(app)
     assert "Semaphore" not in text_of(app)
+
+
+def test_the_headline_on_batch_work_is_what_the_run_found_and_within_the_cache(open_app: Open) -> None:
+    query = {"gpus": "h200-141g-sxm", "model": "qwen3-235b-a22b", "quant": "fp8", "load": "Tokens", "tokens": "5B", "tpot": "50ms"}
+    app = open_app(**query, **{"q-sharing-view": VIEWS["classes"]})
+    app.switch_page(PAGE)
+    run(app)
+    said = headline(app)
+    cap = re.search(r"may hold ([\d,]+) tokens of KV, (\d+) requests? at once", said)
+    assert cap is not None, said
+    assert f"Semaphore({cap[2]})" in text_of(app)
+    table = next(frame.value for frame in app.dataframe if "By formula" in frame.value.columns)
+    caps = table[table["Figure"].str.startswith("Cap,")]
+    assert f"{cap[1]} tokens" in set(caps["Simulated"])
+    cache = int(re.search(r"the cache leaves room for ([\d,]+)", text_of(app))[1].replace(",", ""))  # type: ignore[index]
+    assert all(int(text.removesuffix(" tokens").replace(",", "")) <= cache for text in caps["By formula"])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import streamlit as st
+
 from planner.analysis.case import Case
 from planner.analysis.class_sharing import BatchWork, SharedEngine, batch_share, counted_share, steady_stream
 from planner.analysis.class_sharing_simulated import Sharing, SimulatedSharing, simulated_sharing
@@ -35,16 +37,21 @@ def _draw(case: Case, asked: Asked) -> None:
     decoders, tpot_s = Decoders(asked.number("n"), asked.number("context")), asked.number("tpot")
     batch = BatchWork(asked.number("bprompt"), asked.number("boutput"))
     sharing = Sharing(steady_stream(decoders, asked.number("output"), tpot_s), batch, tpot_s)
-    shared = SharedEngine(sharing.interactive, batch, case.limits.max_num_batched_tokens)
+    shared = SharedEngine(sharing.interactive, batch, case.limits.max_num_batched_tokens, float(case.kv_tokens))
     context = batch.running_context_tokens
-    pure = batch_share(decoders, tpot_s, context, case.coefficients)
+    pure = batch_share(decoders, tpot_s, context, case.coefficients, float(case.kv_tokens))
     counted = counted_share(shared, tpot_s, case.coefficients)
-    say(words.class_answer(pure, counted))
+    answer = st.empty()
+    with answer.container():
+        say(words.class_answer(sharing, pure, counted))
 
     def work(tell: Tell) -> SimulatedSharing:
         return simulated_sharing(case, sharing, (pure.kv_tokens, counted.kv_tokens), tell)
 
     found = simulated("classes", case, asked, work)
+    if found is not None:
+        with answer.container():
+            say(words.class_answer(sharing, pure, counted, found))
     axes = (Axis("KV that batch work may hold (tokens)", log=False), Axis("Interactive TPOT (ms)", log=False))
     drawn = words.cap_curves(case, sharing, shared, found)
     title = words.cap_title(sharing, counted, found)

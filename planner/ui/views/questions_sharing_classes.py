@@ -13,7 +13,7 @@ from planner.ui.charts.curves import Curve, Mark, Rule
 from planner.ui.charts.sharing import Spot
 from planner.ui.colours import ACCENT, GREY, HUES
 from planner.ui.views.questions import Beside
-from planner.ui.words import figure, percent, seconds
+from planner.ui.words import figure, percent, plural, seconds
 from planner.units import MS
 
 TEXTBOOK = Decoders(32.0, 2048.0)
@@ -92,7 +92,7 @@ def cap_title(sharing: Sharing, counted: CountedShare, found: SimulatedSharing |
     """Return the finding on the cap."""
     target = seconds(sharing.tpot_s)
     if found is None:
-        return f"By formula mean TPOT reaches {target} at {figure(counted.kv_tokens)} tokens of batch KV"
+        return f"By formula mean TPOT stays within {target} up to {figure(counted.kv_tokens)} tokens of batch KV"
     if found.best is None:
         return f"At no cap simulated does p99 TPOT stay within {target}"
     return f"p99 TPOT stays within {target} up to {figure(found.best.cap_tokens)} tokens of batch KV; the mean up to more"
@@ -251,14 +251,31 @@ def class_code(slots: int) -> str | None:
     )
 
 
-def class_answer(pure: BatchShare, counted: CountedShare) -> Explanation:
-    """Return the answer: the cap by reading alone, and what prefills leave of it."""
-    held = f"{pure.kv_tokens:,.0f} tokens of KV"
+def class_answer(sharing: Sharing, pure: BatchShare, counted: CountedShare, found: SimulatedSharing | None = None) -> Explanation:
+    """Return the answer: the simulated cap once it is known, before that the caps of the formulas."""
+    return Explanation(
+        _by_formula(pure, counted) if found is None else _simulated(sharing, pure, counted, found),
+        pure.explanation.formula,
+        counted.explanation.setting,
+    )
+
+
+def _by_formula(pure: BatchShare, counted: CountedShare) -> str:
+    held = f"By formula batch work may hold {pure.kv_tokens:,.0f} tokens of KV"
+    whole = ", all that the cache leaves," if pure.kv_tokens < pure.read_tokens else ""
     if counted.sequences <= 0.0:
-        answer = f"Batch work may hold {held} if only their reading counts, and none once prefills do. {counted.explanation.answer}"
-    else:
-        answer = (
-            f"Batch work may hold {held} if only their reading counts, and {counted.kv_tokens:,.0f} with the prefills of both "
-            f"classes counted: {counted.sequences:.0f} sequences"
-        )
-    return Explanation(answer, pure.explanation.formula, counted.explanation.setting)
+        return f"{held}{whole} if only their reading counts, and none with prefills counted. {counted.explanation.answer}"
+    return (
+        f"{held}{whole} if only their reading counts, and {counted.kv_tokens:,.0f} with the prefills of both classes counted: "
+        f"{plural(round(counted.sequences), 'sequence')}"
+    )
+
+
+def _simulated(sharing: Sharing, pure: BatchShare, counted: CountedShare, found: SimulatedSharing) -> str:
+    target = seconds(sharing.tpot_s)
+    formulas = f"formulas of the mean say {counted.kv_tokens:,.0f} with prefills, {pure.kv_tokens:,.0f} without"
+    if found.best is None:
+        return f"Leave batch work out: at no cap simulated does interactive p99 TPOT stay within {target}; {formulas}"
+    tokens = found.best.cap_tokens or 0
+    slots = plural(sharing.batch.slots_within(float(tokens)), "request")
+    return f"Batch work may hold {tokens:,} tokens of KV, {slots} at once, for a p99 TPOT within {target}; {formulas}"
