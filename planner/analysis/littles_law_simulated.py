@@ -13,10 +13,12 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.littles_law import InFlight, Stream, in_flight
 from planner.analysis.parallel import in_parallel
 from planner.analysis.served import stretched
+from planner.errors import InputError
 from planner.queueing import ReplicaLimits, Traffic, arrival_cv2_of, mean_field
 from planner.simulator import WARM_UP_SHARE, Estimate, SimulationResult, over_replications, simulate
 from planner.units import GB
 from planner.workloads import Requests
+from planner.workloads.laws import MAX_TOKENS
 
 Floats = npt.NDArray[np.float64]
 _MOST = 0.99
@@ -24,11 +26,29 @@ _MOST_OUTPUT = 8.0
 _LONGEST = 2.0**20
 _CLOSE = 1.001
 _MEAN_FIELD_ROWS = 4000
+_SAMPLED = 10_000
+
+
+def longest_means(case: Case, count: int = _SAMPLED) -> tuple[float, float]:
+    """Return the largest mean prompt and output at which the longest of so many requests stays within MAX_TOKENS [token]."""
+    drawn = case.requests(count)
+    sides = (drawn.prompt_tokens, case.lengths.prompt_mean), (drawn.output_tokens, case.lengths.output_mean)
+    prompt, output = (MAX_TOKENS * float(mean) / float(tokens.max()) for tokens, mean in sides)
+    return prompt, output
 
 
 def stream_requests(case: Case, stream: Stream, count: int, seed: int) -> Requests:
-    """Return requests of the case's workload at a stream's rate, their lengths stretched to its means."""
-    drawn = replace(case, seed=seed).requests(count, stream.rate_rps)
+    """Return requests of the case's workload at a stream's rate, their lengths stretched to its means.
+
+    Raises InputError where the longest of them would be longer than MAX_TOKENS.
+    """
+    case = replace(case, seed=seed)
+    bounds = zip(("Prompt tokens, mean", "Output tokens, mean"), stream[1:3], longest_means(case, count), strict=True)
+    for field, mean, most in bounds:
+        if mean > most:
+            bound = f"must be at most {most:,.0f}, for the longest request to stay within {MAX_TOKENS:,} tokens"
+            raise InputError(field, f"{mean:,.0f}", bound, "Lower it")
+    drawn = case.requests(count, stream.rate_rps)
     return stretched(drawn, stream.prompt_tokens / case.lengths.prompt_mean, stream.output_tokens / case.lengths.output_mean)
 
 

@@ -18,6 +18,7 @@ from planner.analysis.littles_law_simulated import (
     flight_of,
     flight_run,
     longer_outputs,
+    longest_means,
     most_in_flight,
     simulated_flight,
     stream_requests,
@@ -25,7 +26,9 @@ from planner.analysis.littles_law_simulated import (
 )
 from planner.analysis.served import stretched
 from planner.cases import textbook_case
+from planner.errors import InputError
 from planner.workloads import load_workload
+from planner.workloads.laws import MAX_TOKENS
 
 CASE = textbook_case()
 TEXTBOOK = Stream(10.0, 500.0, 250.0)
@@ -155,3 +158,13 @@ def test_uneven_lengths_hold_the_keys_and_values_that_are_simulated() -> None:
     assert found.kv_bytes / found.in_flight == pytest.approx(each, rel=0.03)
     assert equal.kv_bytes / equal.in_flight < 0.8 * each
     assert found.kv_share == pytest.approx(found.kv_bytes / (case.kv_tokens * case.kv_bytes_per_token))
+
+
+def test_the_longest_mean_is_the_longest_that_can_be_drawn() -> None:
+    prompt, output = longest_means(CASE, 500)
+    drawn = stream_requests(CASE, Stream(1.0, prompt, output), 500, CASE.seed)
+    assert int(drawn.prompt_tokens.max()) == int(drawn.output_tokens.max()) == MAX_TOKENS
+    with pytest.raises(InputError, match=r"Output tokens, mean is .* must be at most"):
+        stream_requests(CASE, Stream(1.0, prompt, output * 1.01), 500, CASE.seed)
+    with pytest.raises(InputError, match="Prompt tokens, mean"):
+        stream_requests(CASE, Stream(1.0, prompt * 1.01, output), 500, CASE.seed)

@@ -60,6 +60,8 @@ def test_the_scenarios_own_replica_is_asked(open_app: Open, view: str) -> None:
     [
         ("flight", "rate", "0", "Must be at least 0"),
         ("flight", "output", "NaN", "Must be a number"),
+        ("flight", "output", "1e6", "Must be at most"),
+        ("flight", "prompt", "1e9", "Must be at most"),
         ("queue", "target", "-1 s", "Must be at least"),
         ("queue", "cached", "100 %", "Must be at most 0"),
         ("long", "prompt", "<img src=x>", "Must be a"),
@@ -78,6 +80,12 @@ def test_a_rate_without_a_steady_state_is_an_answer(open_app: Open) -> None:
     assert "no steady state" in headline(app)
     assert "The curves never cross" in charts(app)[0]
     assert compared(app)["In flight"][1] == "grows with the run"
+
+
+def test_a_crossing_that_the_run_never_reaches_is_not_called_one(open_app: Open) -> None:
+    app = open_view(open_app, "flight", **{"q-flight-rate": "40", "q-flight-n": "3000"})
+    assert "grows without end" in headline(app)
+    assert "the queue grows" in charts(app)[0]
 
 
 def test_a_target_that_no_load_meets_is_an_answer(open_app: Open) -> None:

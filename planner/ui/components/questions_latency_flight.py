@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import streamlit as st
 
 from planner.analysis.case import Case
+from planner.analysis.littles_law import InFlight, Stream
 from planner.analysis.littles_law_simulated import (
     SimulatedFlight,
     flight_explanation,
     flight_of,
     longer_outputs,
+    longest_means,
     simulated_flight,
     with_prefills,
 )
@@ -30,10 +32,12 @@ _LONGER_AXES = Axis("Output tokens, mean"), Axis("Requests in flight")
 
 
 def _inputs(case: Case) -> Sequence[Input]:
+    most_prompt, most_output = (float(int(most)) for most in longest_means(case))
+    longest = max(1.0, float(int(most_output / max(_FACTORS))))
     return (
         Input("rate", "Requests/s of the replica", f"{case.rate_rps:.4g}", low=1e-3, high=1e5),
-        Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean), low=1, high=1e6),
-        Input("output", "Output tokens, mean", short(case.lengths.output_mean), low=1, high=1e6),
+        Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean), low=1, high=min(most_prompt, 1e6)),
+        Input("output", "Output tokens, mean", short(case.lengths.output_mean), low=1, high=min(longest, 1e6)),
         Input("n", "Requests to simulate", f"{_REQUESTS}", reading.whole, low=100, high=50_000),
     )
 
@@ -45,8 +49,7 @@ def _draw(case: Case, asked: Asked) -> None:
     answer = st.empty()
     with answer.container():
         say(flight_explanation(case, found, longer))
-    marks = words.flight_marks(found)
-    show(curves(words.flight_title(found), _AXES, words.flight_curves(case, stream, found), marks=marks), "chart-q-flight")
+    crossing = st.empty()
 
     def work(tell: Tell) -> SimulatedFlight:
         tell(f"Serving {_RUNS} independent runs and {len(_FACTORS)} other outputs", 0.2)
@@ -56,6 +59,8 @@ def _draw(case: Case, asked: Asked) -> None:
     if run is not None and not run.stable:
         with answer.container():
             say(flight_explanation(case, found, longer, run))
+    with crossing.container():
+        _crossing(case, stream, found, run)
     rules = words.longer_rules(case, longer, stream)
     show(curves(words.longer_title(longer), _LONGER_AXES, words.longer_curves(longer, run), rules), "chart-q-flight-longer")
     beside(words.flight_rows(found, with_prefills(case, stream), run), "In flight by formula and simulated")
@@ -63,6 +68,11 @@ def _draw(case: Case, asked: Asked) -> None:
         st.caption(sentence(words.flight_caption(run, asked.whole("n"), case.seed)))
     why(words.flight_why(case, stream, found))
     setting(flight_explanation(case, found, longer, run).setting, words.flight_setting(found, run))
+
+
+def _crossing(case: Case, stream: Stream, found: InFlight, run: SimulatedFlight | None) -> None:
+    drawn, marks = words.flight_curves(case, stream, found), words.flight_marks(found)
+    show(curves(words.flight_title(found, run), _AXES, drawn, marks=marks), "chart-q-flight")
 
 
 VIEW = View("flight", "How many are in flight?", _inputs, _draw)

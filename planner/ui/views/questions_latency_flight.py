@@ -38,11 +38,14 @@ def flight_marks(found: InFlight) -> Sequence[Mark]:
     return (Mark(found.in_flight, found.in_flight, f"settles at {figure(found.in_flight)}", place="above left"),)
 
 
-def flight_title(found: InFlight) -> str:
-    """Return the finding of the chart."""
+def flight_title(found: InFlight, run: SimulatedFlight | None = None) -> str:
+    """Return the finding of the chart; run : simulated, where it is there."""
     if found.in_flight is None:
         return "The curves never cross: at this rate the engine can't keep up"
-    return f"The curves cross at {figure(found.in_flight)} requests in flight"
+    crossing = f"The curves cross at {figure(found.in_flight)} requests in flight"
+    if run is not None and not run.stable:
+        return f"{crossing} if prefills slow no one else; with them the engine doesn't keep up, and the queue grows"
+    return crossing
 
 
 def longer_curves(longer: LongerOutputs, simulated: SimulatedFlight | None) -> Sequence[Curve]:
