@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
+from planner.paths import missing_home
 
 EXIT_OK = 0
 EXIT_INPUT = 2
@@ -28,6 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         verb: Callable[[argparse.Namespace], None] = arguments.verb
+        missing = missing_home()
+        if missing is not None:
+            print(f"planner: {missing}", file=sys.stderr)
         verb(arguments)
     except InputError as error:
         print(f"planner: {error}", file=sys.stderr)

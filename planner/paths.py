@@ -34,3 +34,14 @@ def user_home() -> Path | None:
     if not is_folder:
         raise InputError("PLANNER_HOME", given, "must be a folder", remedy)
     return home
+
+
+def missing_home() -> str | None:
+    """Return a sentence on a PLANNER_HOME that names a folder which isn't there; None where it is, or is unset."""
+    home = user_home()
+    if home is None or home.is_dir():
+        return None
+    return (
+        f"PLANNER_HOME names a folder that doesn't exist ({str(home)[:200]!r}): only what ships with the planner is used. "
+        "Correct the name, or leave it to be made when you first save."
+    )

@@ -30,8 +30,19 @@ def record_paths() -> dict[str, Path]:
     for folder in folders():
         for path in _files(folder):
             if path.parent.name != HOSTS:
-                found[path.relative_to(folder).with_suffix("").as_posix()] = path
+                found[_id_of(path, folder)] = path
     return found
+
+
+def shipped_ids() -> frozenset[str]:
+    """Return the ids of the records that ship with the planner, whether or not a file of the user's stands in for them."""
+    folder = folders()[0]
+    return frozenset(_id_of(path, folder) for path in _files(folder) if path.parent.name != HOSTS)
+
+
+def own_record_ids() -> frozenset[str]:
+    """Return the ids of the records in the user's folder."""
+    return frozenset(_id_of(path, folder) for folder in folders()[1:] for path in _files(folder) if path.parent.name != HOSTS)
 
 
 def host_paths() -> dict[str, Path]:
@@ -100,6 +111,10 @@ def _files(folder: Path) -> list[Path]:
     if len(found) > MAX_FILES:
         raise InputError("calibrations", len(found), f"must be at most {MAX_FILES} files", f"Clear out {folder.name}")
     return found
+
+
+def _id_of(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).with_suffix("").as_posix()
 
 
 def _path_of(name: str, known: dict[str, Path], kind: str) -> Path:

@@ -15,8 +15,10 @@ from planner.calibration.catalogue import (
     list_records,
     load_host,
     load_record,
+    own_record_ids,
     record_paths,
     save_record,
+    shipped_ids,
     stamps,
 )
 from planner.calibration.priors import completed, prior_record, widened
@@ -56,6 +58,7 @@ __all__ = [
     "list_records",
     "load_host",
     "load_record",
+    "own_record_ids",
     "record_for",
     "record_from_json",
     "save_record",
@@ -71,9 +74,10 @@ def record_for(gpu: GpuProfile, engine: str, version: str, dtype: str = "bf16", 
     dtype : compute dtype; a record that measured it goes before one that didn't
     usage : "server" behind HTTP, or "offline" over a file, which changes the host terms alone
 
-    A record of the same GPU under another engine gives the GPU's figures with intervals twice as wide, and this engine's host
-    terms. Without any, a prior scaled from other GPUs. What a record doesn't hold (other dtypes, other tensor-parallel sizes) is
-    filled in from priors, each parameter saying so.
+    A record of the user's that stands in for a shipped one, by its id, is taken as that one would be. One of another id must be
+    named to be used, unless nothing of this GPU and engine is shipped. A record of the same GPU under another engine gives the
+    GPU's figures with intervals twice as wide, and this engine's host terms. Without any, a prior scaled from other GPUs. What a
+    record doesn't hold (other dtypes, other tensor-parallel sizes) is filled in from priors, each parameter saying so.
     """
     return _record_for(gpu, (engine, version), dtype, usage, stamps())
 
@@ -83,13 +87,14 @@ def _record_for(
     gpu: GpuProfile, release: tuple[str, str], dtype: str, usage: Usage, _files: tuple[Stamp, ...]
 ) -> CalibrationRecord:
     engine, version = release
-    own = [record for record in _of_gpu(gpu.id) if record.engine == engine]
+    of_gpu = _of_gpu(gpu.id)
+    own = _shipped_first([record for record in of_gpu if record.engine == engine])
     host = host_for(engine, usage, version)
     if own:
         record = _nearest(own, version, dtype)
         measured_host = usage == "server" and not is_aged(engine, version)
         return completed(record if measured_host else record.with_host(host), gpu)
-    others = _of_gpu(gpu.id)
+    others = _shipped_first(of_gpu)
     if others:
         return completed(_carried_over(_nearest(others, version, dtype), engine, version, host), gpu)
     return prior_record(gpu, engine, version, host)
@@ -122,6 +127,12 @@ def version_key(version: str | None) -> tuple[int, ...]:
 
 def _of_gpu(gpu_id: str) -> list[CalibrationRecord]:
     return [load_record(record_id) for record_id in sorted(record_paths()) if record_id.partition("/")[0] == gpu_id]
+
+
+def _shipped_first(records: list[CalibrationRecord]) -> list[CalibrationRecord]:
+    """Return the records whose ids are shipped; all where none is."""
+    known = shipped_ids()
+    return [record for record in records if record.id in known] or records
 
 
 def _nearest(records: list[CalibrationRecord], version: str, dtype: str) -> CalibrationRecord:

@@ -8,6 +8,7 @@ from planner.engines import check_version
 from planner.models import ModelSpec, Quantization, load_model
 from planner.plans.candidates import check_context, layouts, quantization_for
 from planner.plans.capacity import SEARCH_REQUESTS, demand_for
+from planner.plans.caveats import caveats_of
 from planner.plans.confirm import measured
 from planner.plans.evidence import details_of
 from planner.plans.explain import Outcome, changes_of, summary_of, warnings_of
@@ -97,7 +98,10 @@ def complete(answer: Answer, tell: Tell = silent) -> Plan:
         nearest=nearest,
         details=details,
         changes=changes_of(outcome, _alternatives(question, chosen) if chosen else ()),
-        warnings=warnings_of(outcome, _workload_warnings(question, answer.workload, answer.lengths)),
+        warnings=(
+            *warnings_of(outcome, _workload_warnings(question, answer.workload, answer.lengths)),
+            *caveats_of(question.scenario, question.model, candidates),
+        ),
         summary=summary_of(outcome),
     )
 

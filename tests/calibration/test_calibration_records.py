@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from planner.calibration import reading
+from planner.calibration.catalogue import shipped_ids
 from planner.calibration.records import (
     CalibrationRecord,
     host_for,
@@ -16,6 +17,7 @@ from planner.calibration.records import (
     list_records,
     load_host,
     load_record,
+    own_record_ids,
     record_for,
     record_from_json,
     save_record,
@@ -96,15 +98,36 @@ def test_the_users_record_wins(user_folder: Path) -> None:
     assert record_for(load_gpu("h100-80g-sxm"), "vllm", "0.24.0").description == "measured here"
 
 
+def with_release(base: CalibrationRecord, version: str) -> CalibrationRecord:
+    return base.model_copy(update={"id": f"{base.gpu_id}/vllm-{version}", "engine_version": version})
+
+
 def test_nearest_release_is_taken_and_a_measured_dtype_first(user_folder: Path) -> None:
-    gpu, base = load_gpu("h100-80g-sxm"), load_record(H100)
+    gpu = load_gpu("rtx-3090")
+    base = load_record(H100).model_copy(update={"gpu_id": gpu.id})
+    save_record(with_release(base, "0.24.0"), user_folder)
     for version in ("0.19.0", "0.30.0"):
-        bf16_only = base.only(["memory_efficiency.bf16", "compute_efficiency.bf16"])
-        save_record(bf16_only.model_copy(update={"id": f"h100-80g-sxm/vllm-{version}", "engine_version": version}), user_folder)
+        save_record(with_release(base.only(["memory_efficiency.bf16", "compute_efficiency.bf16"]), version), user_folder)
     assert record_for(gpu, "vllm", "0.33.0").engine_version == "0.30.0"
     assert record_for(gpu, "vllm", "0.25.0").engine_version == "0.24.0"
     assert record_for(gpu, "vllm", "0.11.0").engine_version == "0.19.0"
     assert record_for(gpu, "vllm", "0.33.0", "fp8").engine_version == "0.24.0"
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_an_own_record_of_another_id_must_be_named(user_folder: Path, engine: str) -> None:
+    before = record_for(load_gpu("h100-80g-sxm"), engine, "0.33.0")
+    save_record(with_release(load_record(H100), "0.33.0"), user_folder)
+    assert record_for(load_gpu("h100-80g-sxm"), engine, "0.33.0") == before
+    assert own_record_ids() == {"h100-80g-sxm/vllm-0.33.0"}
+    assert H100 in shipped_ids()
+    assert "h100-80g-sxm/vllm-0.33.0" not in shipped_ids()
+
+
+def test_an_own_record_of_an_engine_that_nothing_is_shipped_for_is_used(user_folder: Path) -> None:
+    mine = load_record(H100).model_copy(update={"id": "h100-80g-sxm/mine", "engine": "sglang", "engine_version": "0.5.23"})
+    save_record(mine, user_folder)
+    assert record_for(load_gpu("h100-80g-sxm"), "sglang", "0.5.23").id == mine.id
 
 
 def test_versions_compare_by_number() -> None:

@@ -44,11 +44,17 @@ def test_a_home_that_is_no_folder_is_one_line(
 
 
 @pytest.mark.parametrize("given", ["{tmp}/made later", ""])
-def test_a_home_that_is_not_there_yet_is_none_of_the_plans_business(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_home_that_is_not_there_yet_is_said_and_not_refused(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PLANNER_HOME", given.format(tmp=tmp_path))
     assert main(["workloads"]) == 0
+    error = capsys.readouterr().err
+    assert error.count("\n") == (1 if given else 0)
+    assert ("doesn't exist" in error and "made later" in error) == bool(given)
+    (tmp_path / "made later").mkdir()
+    assert main(["workloads"]) == 0
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["loop", "nowhere", "folder"])

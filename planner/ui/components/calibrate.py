@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from planner.calibration.records import CalibrationRecord, list_records
+from planner.calibration.records import CalibrationRecord, list_records, own_record_ids
 from planner.errors import InputError
 from planner.plans.results import Plan
 from planner.scenario import Scenario
@@ -112,8 +112,12 @@ def measure(used: views.InUse) -> None:
 def records(scenario: Scenario, used: CalibrationRecord) -> None:
     """Draw every record, shipped and own, and the details of one with what can be done with it."""
     heading("Every record")
+    st.caption(
+        "A plan uses the shipped record of its GPU and engine. One of yours is used when the plan names it, when it has a shipped "
+        "one's id, or where nothing is shipped; the plan then says so."
+    )
     known = list_records()
-    own = views.own_ids()
+    own = own_record_ids()
     frame = words.records_frame(known, own)
     st.dataframe(
         frame, hide_index=True, alt="Calibration records with what each rests on", height="content", column_config=_RECORD_COLUMNS

@@ -2,10 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from planner.calibration.catalogue import FOLDER, record_paths
 from planner.calibration.records import CalibrationRecord, record_for
 from planner.hardware import load_gpu
-from planner.paths import user_home
 from planner.plans.results import Candidate, Plan
 from planner.scenario import Scenario
 from planner.step_coefficients import compute_dtype_on, weight_class
@@ -63,15 +61,6 @@ def _used(candidate: Candidate) -> frozenset[str] | None:
 def _belongs(path: str, keys: set[str]) -> bool:
     table, _, rest = path.partition(".")
     return table not in _TABLES or f"{table}.{rest.partition('.')[0]}" in keys
-
-
-def own_ids() -> frozenset[str]:
-    """Return the ids of the records in the user's folder."""
-    home = user_home()
-    if home is None:
-        return frozenset()
-    folder = home / "hardware_profiles" / FOLDER
-    return frozenset(record_id for record_id, path in record_paths().items() if path.is_relative_to(folder))
 
 
 def patch_for(record: CalibrationRecord, scenario: Scenario) -> dict[str, Any]:

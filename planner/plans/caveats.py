@@ -1,0 +1,54 @@
+"""What to doubt of a plan that its figures don't show: the user's own records, a missing folder, and precisions of experts."""
+
+from collections.abc import Sequence
+
+from planner import paths
+from planner.calibration.records import CalibrationRecord, own_record_ids
+from planner.expert_share import PRECISION_DOUBT
+from planner.models import ModelSpec
+from planner.plans.results import Candidate
+from planner.scenario import Scenario
+
+_POOR_PCT = 10.0
+
+
+def caveats_of(scenario: Scenario, model: ModelSpec, candidates: Sequence[Candidate]) -> list[str]:
+    """Return what to know of what a plan rests on, whether or not it found an answer; candidates : all that were tried."""
+    found = []
+    missing = paths.missing_home()
+    if missing is not None:
+        found.append(missing)
+    own = own_record_ids()
+    records = {each.record.id: (each.gpu_name, each.record) for each in candidates if each.record is not None}
+    for record_id, (gpu_name, record) in records.items():
+        if record_id in own:
+            found.append(_own_record(gpu_name, record, named=record_id == scenario.engine.calibration_id))
+    if model.is_moe:
+        found.append(PRECISION_DOUBT)
+    return found
+
+
+def _own_record(gpu_name: str, record: CalibrationRecord, *, named: bool) -> str:
+    why = "" if named else ", which this scenario doesn't name"
+    return f"Step times of {gpu_name} are from your own record {record.id}{why}: {record_errors(record)}."
+
+
+def record_errors(record: CalibrationRecord) -> str:
+    """Return how far a record is off what it was fitted to, in words: the worst group's median, held out and in the fit."""
+    groups = () if record.evidence is None else record.evidence.groups
+    if not groups:
+        return "no measured time stands behind it"
+    fitted = max(group.median_abs_pct for group in groups)
+    held = [group.held_out_median_abs_pct for group in groups if group.held_out_median_abs_pct is not None]
+    text = f"it misses what its fit hadn't seen by {_pct(max(held))} (median)" if held else "nothing was left out to test its fit"
+    if fitted > _POOR_PCT:
+        return f"{text}, and its own measurements by {_pct(fitted)}: check GPU, model and settings before you rely on it"
+    return (
+        f"{text}, its own measurements by {_pct(fitted)}"
+        if held
+        else f"{text}, which misses its own measurements by {_pct(fitted)}"
+    )
+
+
+def _pct(value: float) -> str:
+    return f"{value:.0f} %" if value >= _POOR_PCT else f"{value:.2g} %"
