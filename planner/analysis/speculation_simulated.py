@@ -11,6 +11,7 @@ from planner.analysis.case import Case
 from planner.analysis.served import all_at_once, stretch_prompts
 from planner.analysis.speculation_case import load_of
 from planner.analysis.speculation_map import Load, shared_speedup, tokens_a_step
+from planner.errors import InputError
 from planner.simulator import EngineLimits, SimulationOptions, simulate
 from planner.simulator.speculative import DraftRule, SpeculativeRun, Verified, simulate_speculation
 from planner.workloads import Requests
@@ -82,6 +83,8 @@ def simulated_speculation(
     asked : mean tokens cached for a running sequence, to which the workload's prompts are stretched [token], and the batch [seq]
     rule : with ranges, the batch asked is also run with them; the others keep K
     told : told of each batch before it runs, with the share of the work that is done [1]
+
+    Raises InputError when not one request of so long a context fits the engine.
     """
     context_tokens, batch = asked
     fixed = replace(rule, ranges=())
@@ -164,6 +167,19 @@ def refilled(first_scheduled_s: Floats, first_token_s: Floats, finish_s: Floats,
     return (brought(end_s) - brought(start_s)) / lasted_s, float(inside.sum()) / lasted_s
 
 
+def most_context_tokens(case: Case, drafts: int) -> float:
+    """Return the largest mean context whose mean request fits the case's KV cache and max_model_len beside its drafts [token].
+
+    drafts : of a step, at most [token]; a drafter may hold as many slots again
+    """
+    output = float(case.lengths.output_mean)
+    whole = case.kv_tokens - (2.0 * (drafts + 1) + drafts)
+    prompt = whole - output
+    if case.limits.max_model_len is not None:
+        prompt = min(prompt, case.limits.max_model_len - 1.0)
+    return prompt + output / 2.0
+
+
 def _requests(case: Case, load: Load, rule: DraftRule, count: int) -> Requests:
     """Return the workload's requests, stretched to the context, all waiting, without those that the engine could never hold."""
     drawn = all_at_once(stretch_prompts(case.requests(count), load.prompt_tokens / float(case.lengths.prompt_mean)))
@@ -172,4 +188,9 @@ def _requests(case: Case, load: Load, rule: DraftRule, count: int) -> Requests:
         outputs = np.minimum(outputs, case.limits.max_model_len - drawn.prompt_tokens)
     spare = 2 * (rule.draft_tokens + 1) + rule.lookahead_tokens
     kept = (outputs >= 1) & (drawn.prompt_tokens + outputs + spare <= case.kv_tokens)
+    if not kept.any():
+        bound = f"leaves no request that the engine can hold: its KV cache has {case.kv_tokens:,} tokens"
+        if case.limits.max_model_len is not None:
+            bound += f", max_model_len is {case.limits.max_model_len:,}"
+        raise InputError("context_tokens", load.context_tokens, bound, "Ask for a shorter context")
     return Requests(drawn.arrival_s[kept], drawn.prompt_tokens[kept], outputs[kept], drawn.class_index[kept], None, None)

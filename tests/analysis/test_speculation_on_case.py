@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.analysis.case import Case
 from planner.analysis.speculation import Draft, expected_tokens, speculation, speedup
-from planner.analysis.speculation_case import DRAFTERS, Speculating, busy_batch, rule_of, speculation_on
+from planner.analysis.speculation_case import DRAFTERS, Speculating, busy_batch, load_of, rule_of, speculation_on
 from planner.analysis.speculation_map import (
     Load,
     best_drafts,
@@ -26,7 +26,7 @@ from planner.analysis.speculation_map import (
     tokens_a_step,
     with_drafts,
 )
-from planner.analysis.speculation_simulated import refilled, simulated_speculation
+from planner.analysis.speculation_simulated import _requests, most_context_tokens, refilled, simulated_speculation
 from planner.cases import textbook_case
 from planner.errors import InputError
 from planner.simulator.speculative import DraftRule
@@ -229,3 +229,19 @@ def test_the_budget_bounds_the_sequences_that_can_be_verified(case: Case) -> Non
     found = speculation_on(case.with_limits(max_num_batched_tokens=1024), Speculating("ngram", (0.7,) * 3, 64, CONTEXT))
     assert found.budget_sequences == 256
     assert found.launch.sequences == 128
+
+
+@pytest.mark.parametrize("drafts", [1, 8])
+def test_the_longest_context_is_served_and_no_longer_one(case: Case, drafts: int) -> None:
+    rule = DraftRule((0.7,) * drafts, lookahead_tokens=drafts)
+    longest = float(int(most_context_tokens(case, drafts)))
+    assert len(_requests(case, load_of(case, longest), rule, 3)) == 3
+    with pytest.raises(InputError, match=r"context_tokens is .* KV cache has 411,520 tokens"):
+        simulated_speculation(case, (longest + 64.0, 2), rule)
+
+
+def test_a_context_past_max_model_len_is_refused(case: Case) -> None:
+    short = replace(case, limits=case.limits._replace(max_model_len=2048))
+    assert most_context_tokens(short, 4) == pytest.approx(2047.0 + case.lengths.output_mean / 2.0)
+    with pytest.raises(InputError, match="max_model_len is 2,048"):
+        simulated_speculation(short, (3000.0, 2), FREE)

@@ -92,3 +92,9 @@ def test_a_scenario_without_an_answer_still_says_why(open_app: Open) -> None:
     app = opened(open_app, gpus="t4", tp="1", model="llama-3.1-70b-instruct", **{"q-speculation-case": "Your scenario"})
     assert not any(str(element.value).startswith("#### ") for element in app.markdown)
     assert text_of(app)
+
+
+def test_a_context_that_no_cache_holds_is_refused_at_its_input(open_app: Open) -> None:
+    app = opened(open_app, **{"q-spec-context": "1000000"})
+    assert not app.exception
+    assert "Must be at most 411369" in text_of(app)

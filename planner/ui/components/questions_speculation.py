@@ -6,7 +6,7 @@ import streamlit as st
 
 from planner.analysis.case import Case
 from planner.analysis.speculation_case import LAYER_LAUNCH_S, Speculating, busy_batch, speculation_on
-from planner.analysis.speculation_simulated import SimulatedSpeculation, simulated_speculation
+from planner.analysis.speculation_simulated import SimulatedSpeculation, most_context_tokens, simulated_speculation
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves, taller
 from planner.ui.charts.speculation import speedup_map
@@ -26,6 +26,7 @@ _TEXTBOOK_CONTEXT, _TEXTBOOK_BATCH = "512", "64"
 def _inputs(case: Case) -> Sequence[Input]:
     batch = _TEXTBOOK_BATCH if case.textbook else f"{busy_batch(case)}"
     context = _TEXTBOOK_CONTEXT if case.textbook else f"{case.context_tokens:.0f}"
+    longest = max(float(int(most_context_tokens(case, max(_DRAFTS.values())))), float(context))
     return (
         Input("k", "Drafts a step, K", "4", choices=_DRAFTS, slider=True),
         Input(
@@ -37,7 +38,7 @@ def _inputs(case: Case) -> Sequence[Input]:
         ),
         Input("draft", "Drafts come from", next(iter(words.METHODS)), choices=words.METHODS),
         Input("batch", "Sequences in the batch", batch, reading.whole, low=1, high=512),
-        Input("context", "Context of each, mean tokens", context, low=1, high=1e6),
+        Input("context", "Context of each, mean tokens", context, low=1, high=min(longest, 1e6)),
         Input(
             "launch",
             "Launching a layer without a graph",
