@@ -31,3 +31,12 @@ def duration(time_s: float) -> str:
     ('26.5 ms', '1.14 s')
     """
     return f"{time_s / MS:.3g} ms" if time_s < 1.0 else f"{time_s:.3g} s"
+
+
+def plural(count: float, noun: str, written: str | None = None) -> str:
+    """Return a count with its noun; written : the count as text where it isn't a plain whole number.
+
+    >>> plural(1, "replica"), plural(2, "replica"), plural(0, "spare"), plural(1e3, "token", "1 K")
+    ('1 replica', '2 replicas', '0 spares', '1 K tokens')
+    """
+    return f"{f'{count:,.0f}' if written is None else written} {noun}{'' if count == 1 else 's'}"

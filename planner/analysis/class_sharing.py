@@ -11,6 +11,7 @@ from planner.analysis.littles_law import Stream
 from planner.analysis.steps import Chunk, Decoders, decode_step_s, mixed_step_s, require_positive, require_tokens
 from planner.errors import InputError
 from planner.step_model import StepCoefficients, StepShape, step_s
+from planner.units import plural
 
 _MOST_SEQUENCES = 2.0**16
 _FEWEST_SEQUENCES = 2.0**-10
@@ -79,7 +80,7 @@ def batch_share(
         alone_s,
         Explanation(
             f"Beside {interactive.sequences:g} interactive sequences batch work may hold {kv_tokens:,.0f} tokens of KV, "
-            f"{sequences} sequences at {batch_context_tokens:g} tokens.",
+            f"{plural(sequences, 'sequence')} at {plural(batch_context_tokens, 'token', f'{batch_context_tokens:g}')}.",
             f"({tpot_s * 1e3:g} ms - {alone_s * 1e3:.3f} ms) / {read_s * 1e9:.2f} ns per cached token{bound}",
             "Cap the batch class by KV tokens in front of the engine (a router or gateway), or give it an engine of its own; "
             "priority "
@@ -264,8 +265,8 @@ def _counted(shared: SharedEngine, tpot_s: float, c: StepCoefficients, found: tu
         answer = f"Nothing is left for batch work: the interactive class alone {alone} with its prefills, against {target}."
     else:
         answer = (
-            f"With the prefills of both classes counted, batch work may hold {kv_tokens:,.0f} tokens of KV, {sequences:.0f} "
-            f"sequences, for a mean TPOT of {target}."
+            f"With the prefills of both classes counted, batch work may hold {kv_tokens:,.0f} tokens of KV, "
+            f"{plural(round(sequences), 'sequence')}, for a mean TPOT of {target}."
         )
     return CountedShare(
         sequences,

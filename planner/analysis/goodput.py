@@ -10,6 +10,7 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.steps import decode_step_s, require_positive, require_tokens
 from planner.errors import InputError
 from planner.step_model import StepCoefficients
+from planner.units import plural
 
 Floats = npt.NDArray[np.float64]
 
@@ -73,8 +74,10 @@ def best_batch(context_tokens: float, tpot_s: float, c: StepCoefficients, larges
 
     batch = largest_within(step, tpot_s, largest)
     step_s = step(max(batch, 1))
-    found = f"{batch} sequences at {context_tokens:g} tokens take {step_s * 1e3:.2f} ms a step, within {tpot_s * 1e3:g} ms"
-    none = f"one sequence at {context_tokens:g} tokens already takes {step_s * 1e3:.2f} ms a step, over {tpot_s * 1e3:g} ms"
+    context = plural(context_tokens, "token", f"{context_tokens:g}")
+    takes = "takes" if batch == 1 else "take"
+    found = f"{plural(batch, 'sequence')} at {context} {takes} {step_s * 1e3:.2f} ms a step, within {tpot_s * 1e3:g} ms"
+    none = f"one sequence at {context} already takes {step_s * 1e3:.2f} ms a step, over {tpot_s * 1e3:g} ms"
     return BestBatch(
         batch,
         step_s,

@@ -10,6 +10,7 @@ from planner.analysis.goodput import best_batch
 from planner.analysis.steps import Decoders, require_positive, require_tokens
 from planner.errors import InputError
 from planner.step_model import StepCoefficients
+from planner.units import plural
 
 Ceiling = Literal["KV memory", "compute ridge", "TPOT target"]
 
@@ -80,7 +81,7 @@ def ceilings(kv_tokens: float, context_tokens: float, tpot_s: float | None, c: S
     if tpot_s is not None and seqs:
         budget = seqs + largest_chunk(Decoders(float(seqs), context_tokens), tpot_s, c).chunk_tokens
     margins = {name: value / lowest if lowest else float("inf") for name, value in by_limit.items()}
-    listed = ", ".join(f"{name} {value:.0f}" for name, value in by_limit.items())
+    listed = ", ".join(f"{name} {value:.1f}" for name, value in by_limit.items())
     return Ceilings(
         by_limit["KV memory"],
         by_limit["compute ridge"],
@@ -90,7 +91,7 @@ def ceilings(kv_tokens: float, context_tokens: float, tpot_s: float | None, c: S
         margins,
         budget,
         Explanation(
-            f"{binds} binds first: {seqs} sequences at {context_tokens:g} tokens.",
+            f"{binds} binds first: {plural(seqs, 'sequence')} at {plural(context_tokens, 'token', f'{context_tokens:g}')}.",
             listed + " sequences",
             f"--max-num-seqs {seqs}" + ("" if budget is None else f" --max-num-batched-tokens {budget}"),
         ),

@@ -13,6 +13,7 @@ from planner.calibration.importers.benchmark import runs_of
 from planner.calibration.importers.documents import text_of
 from planner.calibration.importers.step_log import NAMES, is_step_log, step_log_of
 from planner.errors import InputError
+from planner.units import plural
 
 Kind = Literal["collected", "step_log", "benchmark"]
 _COLLECTED = '"headroom-collected"'
@@ -109,7 +110,7 @@ def _of_log(log: StepLog, name: str) -> UserFile:
         engine=log.format,
         engine_version=log.version,
         model=log.model,
-        remarks=tuple(f"{count} lines left out: {reason}" for reason, count in log.left_out.items()),
+        remarks=tuple(f"{plural(count, 'line')} left out: {reason}" for reason, count in log.left_out.items()),
         missing=log.missing,
         log=log,
     )

@@ -235,3 +235,10 @@ def test_prefill_as_a_queue() -> None:
 def test_bad_input_is_refused(call: object) -> None:
     with pytest.raises(InputError):
         call()  # type: ignore[operator]
+
+
+def test_one_is_written_in_the_singular() -> None:
+    assert head_of_line(1.0, 1.0, 1, C).explanation.answer.startswith("A short prompt behind a prompt of 1 token waits")
+    assert head_of_line(9000.0, 1.0, 2, C).explanation.answer.startswith("Each of 2 short prompts behind a prompt of 9,000 tokens")
+    assert "1 sequence at 1 token." in ceilings(1.0, 1.0, None, C).explanation.answer
+    assert batch_share(DECODERS, 10e-3, 90_000.0, C).explanation.answer.endswith("1 sequence at 90000 tokens.")

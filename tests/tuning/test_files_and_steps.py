@@ -48,6 +48,14 @@ def test_files_are_recognised_by_their_content(path: Path, kind: str, form: str)
     assert read_file(gzip.compress(path.read_bytes()) if path.suffix != ".gz" else path.read_bytes(), "x").rows == file.rows
 
 
+@pytest.mark.parametrize(("cut", "said"), [(1, "1 line left out: cut"), (2, "2 lines left out: cut")])
+def test_lines_left_out_are_counted(cut: int, said: str) -> None:
+    log = (DATA / "vllm_steps.log").read_text()
+    garbled = "(APIServer pid=1) INFO 11-30 09:05:48 [loggers.py:199] Engine 000: Iteration(9): 1 con\n" * cut
+    assert not read_file(log.encode(), "x").remarks
+    assert any(remark.startswith(said) for remark in read_file((log + garbled).encode(), "x").remarks)
+
+
 @pytest.mark.parametrize("data", [b"", b"hello", b"{}", b"\x00\xff", b"PK\x03\x04", b"<html><script>alert(1)</script>"])
 def test_other_files_are_refused_in_one_line(data: bytes) -> None:
     with pytest.raises(InputError) as caught:

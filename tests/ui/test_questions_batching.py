@@ -42,7 +42,7 @@ def open_view(open_app: Open, view: str, **query: str) -> AppTest:
         ("static", ["A static batch of 32 decodes 4.06 times the steps", "1 + 1/2 + … + 1/32 = 4.058"], 2),
         ("budget", ["hold both targets", "144.6", "the rates that kernels reach at 145", "knee at 295 tokens"], 2),
         ("goodput", ["Goodput is largest with", "89 sequences at 2048 tokens take 11.97 ms a step", "less goodput"], 4),
-        ("knobs", ["Compute ridge binds first: 144 sequences", "411,520 tokens / 2,048 = 200.9", "lies beyond KV memory (201)"], 1),
+        ("knobs", ["Compute ridge binds first: 144 sequences", "411,520 tokens / 2,048 = 200.9", "lies beyond KV memory (200)"], 1),
         ("sweep", ["The knee lies at budget", "largest power", "Kleinrock"], 1),
         ("adaptive", ["The adaptive budget", "can move it while it runs", "p95 TPOT of requests that ended"], 3),
     ],

@@ -69,7 +69,7 @@ def ceiling_table(found: Ceilings) -> pd.DataFrame:
     rows = [
         {
             "Ceiling": name,
-            "Sequences": figure(value),
+            "Sequences": f"{int(value):,}",
             "Over the lowest": f"{figure(found.margins[name])}×",
             "What it means": _MEANING[name],
         }
@@ -198,7 +198,7 @@ def default_note(case: Case, found: Ceilings, default: Setting) -> str:
         "compute ridge": found.ridge_seqs,
         "TPOT target": found.tpot_seqs,
     }
-    beyond = [f"{name} ({figure(value)})" for name, value in values.items() if value is not None and value < default.max_num_seqs]
+    beyond = [f"{name} ({int(value):,})" for name, value in values.items() if value is not None and value < default.max_num_seqs]
     where = f"Its max_num_seqs of {default.max_num_seqs:,} lies beyond {', '.join(beyond)}. " if beyond else ""
     return f"The default is that of {config.engine} {config.version} for this GPU's memory: {default_source(case).ref}. {where}"
 

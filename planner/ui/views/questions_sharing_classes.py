@@ -263,6 +263,8 @@ def class_answer(sharing: Sharing, pure: BatchShare, counted: CountedShare, foun
 def _by_formula(pure: BatchShare, counted: CountedShare) -> str:
     held = f"By formula batch work may hold {pure.kv_tokens:,.0f} tokens of KV"
     whole = ", all that the cache leaves," if pure.kv_tokens < pure.read_tokens else ""
+    if pure.kv_tokens < 1.0:
+        return counted.explanation.answer
     if counted.sequences <= 0.0:
         return f"{held}{whole} if only their reading counts, and none with prefills counted. {counted.explanation.answer}"
     return (
