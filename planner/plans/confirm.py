@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from planner.analysis.parallel import in_parallel
 from planner.plans.candidates import Layout
+from planner.plans.capacity import Demand
 from planner.plans.knobs import BestKnobs, Seen, best_knobs, knob_options, misses_more_of_tpot, probe_with, recommended
 from planner.plans.rates import Probe
 from planner.plans.results import Candidate, Knobs
@@ -23,12 +24,12 @@ _MOST_OTHER_BUDGETS = 2
 class Measured:
     """A candidate with its figures from the largest sample, and the settings that it was chosen from; None where none served.
 
-    question : the scenario on the sample on which the settings were searched
+    demand : the sample on which the settings were searched
     """
 
     candidate: Candidate
     best: BestKnobs | None
-    question: Question
+    demand: Demand
 
 
 def measured(question: Question, layout: Layout, engine: Engine, sketch: Candidate) -> Measured:
@@ -42,14 +43,14 @@ def measured(question: Question, layout: Layout, engine: Engine, sketch: Candida
     best = best_knobs(question, engine, sketch.knobs, sketch.capacity_rps or 0.0) if sketch.knobs is not None else None
     if best is None:
         knobs = default_knobs(question.scenario, engine.deployment)
-        return Measured(answer(large, layout, engine, knobs), None, question)
+        return Measured(answer(large, layout, engine, knobs), None, question.demand)
     candidate = answer(large, layout, engine, best.knobs, Hint(best.near[best.knobs].rate_rps))
     beyond_rps = (candidate.capacity_rps or best.rate_rps * _USELESS_SHARE) * _CLEARLY_MORE
     better = _first_holding(large, engine, best, beyond_rps)
     anew = best_knobs(large, engine, better, beyond_rps) if better is not None else None
     if anew is None:
-        return Measured(candidate, best, question)
-    return Measured(answer(large, layout, engine, anew.knobs, Hint(anew.near[anew.knobs].rate_rps)), anew, large)
+        return Measured(candidate, best, question.demand)
+    return Measured(answer(large, layout, engine, anew.knobs, Hint(anew.near[anew.knobs].rate_rps)), anew, large.demand)
 
 
 def _first_holding(large: Question, engine: Engine, best: BestKnobs, rate_rps: float) -> Knobs | None:

@@ -60,6 +60,7 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
     )
 
     def one(draw: tuple[CalibrationRecord, float]) -> tuple[float | None, float | None, float | None]:
+        question.check()
         record, factor = draw
         coefficients = scaled(coefficients_for(engine.deployment, record), factor)
         drawn = replica._replace(coefficients=coefficients, request_s=record.host.request_s.value)

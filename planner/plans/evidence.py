@@ -31,7 +31,12 @@ def details_of(
     replica = replica_of(engine, question.demand)
     rates = [share * chosen.capacity_rps for share in CURVE_SHARES]
     knobs = chosen.knobs
-    curve = tuple(in_parallel(lambda rate: latency_at(question.demand, replica, knobs, rate), rates))
+
+    def at(rate_rps: float) -> Latency:
+        question.check()
+        return latency_at(question.demand, replica, knobs, rate_rps)
+
+    curve = tuple(in_parallel(at, rates))
     draws = draws_of(question, engine, chosen)
     needed = [_replicas(question, rate) for rate in draws.capacity_rps]
     return Details(

@@ -113,6 +113,7 @@ def measure(question: Question, engine: Engine, knobs: Knobs, guess_rps: float =
 
     guess_rps : a rate near it, such as that of neighbouring settings [request/s]; 0 when there is none
     """
+    question.check()
     fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
     if not fitted.memory.fits:
         return None
@@ -121,6 +122,7 @@ def measure(question: Question, engine: Engine, knobs: Knobs, guess_rps: float =
 
 def measure_under(question: Question, engine: Engine, knobs: Knobs, missed_rps: float) -> Capacity | None:
     """Return the capacity with settings that miss the targets at a rate [request/s]; None when the engine would not start."""
+    question.check()
     fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
     if not fitted.memory.fits:
         return None
@@ -129,6 +131,7 @@ def measure_under(question: Question, engine: Engine, knobs: Knobs, missed_rps: 
 
 def probe_with(question: Question, engine: Engine, knobs: Knobs, rate_rps: float) -> Probe | None:
     """Say whether some settings carry a rate; None when the engine would not start with them."""
+    question.check()
     fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
     if not fitted.memory.fits:
         return None

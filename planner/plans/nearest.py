@@ -35,6 +35,7 @@ def nearest_feasible(question: Question, candidates: Sequence[Candidate]) -> Nea
 
 def _proposal(question: Question, candidate: Candidate) -> tuple[float, NearestFeasible] | None:
     """Return how far the targets must be loosened [1], and the proposal; None when the candidate can't be simulated."""
+    question.check()
     hardware = question.scenario.hardware.model_copy(
         update={"gpu_ids": (candidate.gpu_id,), "tensor_parallel": (candidate.tensor_parallel,)}
     )

@@ -16,7 +16,7 @@ from planner.plans.field import completed
 from planner.plans.knobs import knob_map
 from planner.plans.load import planned_load
 from planner.plans.nearest import nearest_feasible
-from planner.plans.progress import Tell, silent, within
+from planner.plans.progress import Tell, silent, with_check, within
 from planner.plans.race import Race, entered, run, unmeasured
 from planner.plans.ranking import check_named_record, rank, records_of
 from planner.plans.results import Candidate, Details, KnobCell, Plan, PlannedLoad
@@ -61,8 +61,10 @@ def first_answer(scenario: Scenario, tell: Tell = silent) -> Answer:
 
     Raises InputError as `plan` does.
     """
+    tell, check = with_check(tell)
     tell("Reading the catalogue", 0.0)
-    workload, question = _prepared(scenario)
+    workload, asked = _prepared(scenario)
+    question = replace(asked, check=check)
     ways = layouts(scenario, question.model, question.quantization)
     records = records_of(question, ways)
     check_named_record(question, records)
@@ -76,14 +78,16 @@ def first_answer(scenario: Scenario, tell: Tell = silent) -> Answer:
         load=question.load,
         chosen=chosen,
         summary=summary_of(Outcome(question, (), chosen, None, None)) if chosen is not None else None,
-        race=race,
+        race=replace(race, question=asked),
         records=records,
     )
 
 
 def complete(answer: Answer, tell: Tell = silent) -> Plan:
     """Return the plan: the answer with every candidate, the evidence, and what would change it."""
-    race, question = answer.race, answer.race.question
+    tell, check = with_check(tell)
+    question = replace(answer.race.question, check=check)
+    race = replace(answer.race, question=question)
     candidates, chosen, details = _evidence(race, within(tell, 0.0, 0.8))
     nearest = None if chosen else nearest_feasible(question, candidates)
     outcome = Outcome(question, candidates, chosen, nearest, details)
@@ -153,17 +157,18 @@ def _evidence(race: Race, tell: Tell) -> tuple[tuple[Candidate, ...], Candidate 
     cells = _cells(race, best)
     fitted = with_knobs(engine, chosen.knobs, race.question.scenario.engine.logged_kv_tokens)
     tell("Simulating what the calibration's error does", 0.8)
-    return ranked, chosen, details_of(race.measured[best].question, race.ways[best], fitted, chosen, cells)
+    searched = replace(race.question, demand=race.measured[best].demand)
+    return ranked, chosen, details_of(searched, race.ways[best], fitted, chosen, cells)
 
 
 def _cells(race: Race, place: int) -> tuple[KnobCell, ...]:
     """Return the grid of settings in the chosen one's units: simulated on the sample on which it was searched, the same for every
     cell, and scaled so that the chosen cell has the measured capacity.
     """
-    candidate, best, question = race.measured[place].candidate, race.measured[place].best, race.measured[place].question
+    candidate, best = race.measured[place].candidate, race.measured[place].best
     if best is None:
         return ()
-    cells = knob_map(question, race.entrants[place].engine, best)
+    cells = knob_map(replace(race.question, demand=race.measured[place].demand), race.entrants[place].engine, best)
     reached = best.near[best.knobs].rate_rps
     ratio = (candidate.capacity_rps or reached) / reached
     return tuple(replace(each, capacity_rps=None if each.capacity_rps is None else each.capacity_rps * ratio) for each in cells)

@@ -46,6 +46,7 @@ NO_HINT = Hint()
 
 def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, hint: Hint = NO_HINT) -> Candidate:
     """Return the candidate with these settings: capacity, latencies at the planned rate, replicas and cost."""
+    question.check()
     scenario, demand = question.scenario, question.demand
     fitted = with_knobs(engine, knobs, scenario.engine.logged_kv_tokens)
     replica = replica_of(fitted, demand)

@@ -11,6 +11,7 @@ from planner.memory import MemoryBudget, memory_budget
 from planner.models import ModelSpec, Quantization
 from planner.plans.candidates import Layout, deployment_for
 from planner.plans.capacity import ANSWER_REQUESTS, COARSE_REQUESTS, Demand, Replica
+from planner.plans.progress import Check, unchecked
 from planner.plans.results import Candidate, Knobs, PlannedLoad, Reason, Rejection
 from planner.pricing import TokenVolume
 from planner.scenario import Scenario
@@ -25,7 +26,10 @@ _USUAL_UTILISATION = 0.89  # below vLLM's defaults of 0.90 and 0.92: only then i
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A scenario with everything that all its candidates share."""
+    """A scenario with everything that all its candidates share.
+
+    check : called before each look at a replica; it raises when the answer isn't wanted any more
+    """
 
     scenario: Scenario
     model: ModelSpec
@@ -35,6 +39,7 @@ class Question:
     volume: TokenVolume
     prompt_mean_tokens: float
     context_mean_tokens: float
+    check: Check = field(default=unchecked, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

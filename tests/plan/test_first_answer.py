@@ -1,5 +1,7 @@
 """The answer before the evidence: the plan's own choice and figures, whatever is asked, at a fraction of the simulations."""
 
+import itertools
+import time
 from typing import Any
 
 import pytest
@@ -117,3 +119,41 @@ def test_what_a_rival_must_carry_is_what_its_price_leaves() -> None:
     assert needed == pytest.approx(10.0 / (2 * 0.8))
     assert needed_rps(question, layout, Dearness(unpriced=False, amount=dearness(layout, 1).amount * 0.5)) is None
     assert needed_rps(question, layout, Dearness(unpriced=True, amount=1.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "changes", [{"workload": {"id": "sharegpt"}, "seed": 21}, {"workload": {"id": "azure-code-2023"}, "seed": 22}]
+)
+def test_a_plan_that_is_not_wanted_ends_within_a_stage(changes: dict[str, Any]) -> None:
+    told: list[tuple[str, float, float]] = []
+
+    def tell(text: str, share: float) -> None:
+        told.append((text, share, time.process_time()))
+
+    answer = first_answer(scenario_from_dict({"hardware": H100, **changes}), tell)
+    assert len(told) > 3 * len({(text, share) for text, share, _ in told})
+    told.clear()
+    complete(answer, tell)
+    gaps_s = sorted(after - before for (_, _, before), (_, _, after) in itertools.pairwise(told))
+    assert len(told) > 50
+    assert gaps_s[-3] < 0.4  # a given-up plan holds up the next one no longer
+
+
+def test_an_answer_that_is_completed_again_is_given_up_by_its_own_page_only() -> None:
+    class NotWantedError(Exception):
+        pass
+
+    calls: list[str] = []
+
+    def give_up_after_a_while(text: str, _share: float) -> None:
+        calls.append(text)
+        if len(calls) > 20:
+            raise NotWantedError
+
+    answer = first_answer(scenario_from_dict({"hardware": H100, "seed": 23}), lambda text, _: calls.append(text))
+    calls.clear()
+    with pytest.raises(NotWantedError):
+        complete(answer, give_up_after_a_while)
+    ended = len(calls)
+    assert complete(answer).chosen == answer.chosen
+    assert len(calls) == ended
