@@ -169,6 +169,12 @@ class AdaptiveDay:
             return "beats"
         return "loses to" if high is not None and high < 0.0 else "equals"
 
+    @property
+    def beaten(self) -> int:
+        """How many of the fixed budgets the adaptive one's goodput is above by more than the interval."""
+        gains = [_difference(self.adaptive.good_share, run.good_share) for run in self.fixed]
+        return sum(gain.low is not None and gain.low > 0.0 for gain in gains)
+
 
 def adaptive_day(
     case: Case, day: Day, rule: Rule, ttft_s: float, tell: Callable[[str, float], None] = lambda _text, _share: None

@@ -26,6 +26,7 @@ from planner.cases import textbook_case
 from planner.errors import InputError
 from planner.simulator import Estimate
 from planner.simulator.adaptive import Observation
+from planner.ui.views.questions_batching_adaptive import adaptive_notes, share_title
 from planner.workloads import load_profile
 
 CASE = textbook_case()
@@ -150,3 +151,17 @@ def test_an_engine_that_serves_nothing_has_no_answer() -> None:
 
 def test_the_usual_rate_is_the_cases_own_but_for_the_textbook() -> None:
     assert 15.0 < usual_rate_rps(CASE) < 25.0
+
+
+def test_what_is_called_beaten_is_beaten_by_more_than_the_interval(busy: AdaptiveDay) -> None:
+    shares = busy.adaptive.good_share
+    hardly = tuple(share - 0.001 * (-1.0) ** day * (day + 1) for day, share in enumerate(shares))
+    clearly = tuple(share - 0.1 for share in shares)
+    runs = tuple(busy.best._replace(good_share=each) for each in (hardly, clearly))
+    found = replace(busy, fixed=runs, best=runs[0], difference=Estimate(0.001, -0.01, 0.012))
+    assert found.beaten == 1
+    assert "measurably better than 1 of 2 fixed ones" in share_title(found)
+    assert len(adaptive_notes(found)) == 2
+    assert len(adaptive_notes(replace(found, difference=Estimate(0.02, 0.01, 0.03)))) == 1
+    alike = replace(found, fixed=(runs[0],) * 2)
+    assert share_title(alike) == "Every fixed budget serves the day alike"

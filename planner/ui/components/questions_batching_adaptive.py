@@ -60,7 +60,7 @@ def _draw(case: Case, asked: Asked) -> None:
     with st.container(width=READABLE_PX):
         st.caption(sentence(words.adaptive_caption(case, found, day)))
     beside(words.adaptive_rows(found), "The adaptive budget beside fixed ones")
-    why([*words.adaptive_why(rule, found), explanation.formula], words.NOTES)
+    why([*words.adaptive_why(rule, found), explanation.formula], words.adaptive_notes(found))
     setting(explanation.setting, f"--max-num-batched-tokens {found.best.budget}")
 
 

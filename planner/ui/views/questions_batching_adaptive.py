@@ -16,12 +16,13 @@ _PUBLISHED = (
     "2,048 and 11.3 % less than with 16,384 (vLLM issue 52906, arXiv 2608.15171). Against the best fixed one, chosen knowing the "
     "day, little is left."
 )
-NOTES = (
-    "The breach is TPOT's: a larger budget brings first tokens sooner, so lowering it when TTFT is missed would make that worse.",
-    (
-        "Why so little is gained: TPOT is late, as a request shows it when it ends; a lowered budget lets the queue grow, and that "
-        "queue costs TTFT for longer than the breach lasted. In calm hours any budget holds both targets: nothing can be won there."
-    ),
+_BREACH = (
+    "The breach is TPOT's: a larger budget brings first tokens sooner, so lowering it when TTFT is missed would make that worse."
+)
+_LITTLE = (
+    "Why so little is gained: TPOT is late, as a request shows it when it ends; a lowered budget lets the queue grow, and that "
+    "queue costs TTFT for longer than the breach lasted. Hours in which every budget holds both targets, or none does, leave "
+    "nothing to win."
 )
 
 
@@ -51,13 +52,12 @@ def share_marks(found: AdaptiveDay) -> list[Mark]:
 def share_title(found: AdaptiveDay) -> str:
     """Return the finding of the chart of shares."""
     worst = min(found.fixed, key=lambda run: run.mean_good_share)
-    adaptive, best = found.adaptive.mean_good_share, found.best.mean_good_share
-    beaten = sum(run.mean_good_share < adaptive for run in found.fixed)
+    best = found.best.mean_good_share
     if worst.mean_good_share == best:
         return "Every fixed budget serves the day alike"
     return (
-        f"The adaptive budget is better than {beaten} of {len(found.fixed)} fixed ones; between the best and the worst of those "
-        f"lie {figure((best - worst.mean_good_share) * _PERCENT)} points"
+        f"The adaptive budget is measurably better than {found.beaten} of {len(found.fixed)} fixed ones; between the best and the "
+        f"worst of those lie {figure((best - worst.mean_good_share) * _PERCENT)} points"
     )
 
 
@@ -143,6 +143,11 @@ def adaptive_why(rule: Rule, found: AdaptiveDay) -> list[str]:
         f"  else  →  keep; always between {found.least:,} and {found.largest:,}",
     )
     return ["\n".join(lines)]
+
+
+def adaptive_notes(found: AdaptiveDay) -> tuple[str, ...]:
+    """Return what to know of the rule, and why little is gained where little is."""
+    return (_BREACH,) if found.outcome == "beats" else (_BREACH, _LITTLE)
 
 
 def _points(difference: Estimate) -> str:
