@@ -165,7 +165,11 @@ def text(result: dict[str, Any]) -> str:
     lines.append(f"held out: {result['held_out']}")
     lines += [f"note: {warning}" for warning in result["warnings"]]
     if result["saved"]:
-        lines.append(f"saved {result['saved']}")
+        path = Path(result["saved"])
+        lines += [
+            f"saved {path}",
+            f"a plan uses it where its scenario names it: engine.calibration_id {path.parent.name}/{path.stem}",
+        ]
     return "\n".join(lines)
 
 

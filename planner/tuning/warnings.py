@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
-from planner.calibration.schema import bounds_of
+from planner.calibration.schema import EFFICIENCIES, bounds_of
 from planner.tuning.observations import Observed
 from planner.tuning.results import FitPoint, FittedValue
 
@@ -17,6 +18,8 @@ _NEAR_BOUND = 1.005
 _FAR_SDS = 2.5
 _SPAN = 4.0
 _LEAST_WIDTH = 0.2
+_RATES = {*EFFICIENCIES, "attention_efficiency", "kv_read_efficiency", "activation_bandwidth_fraction"}
+_End = Literal["fastest", "slowest"]
 
 
 def warnings_of(items: Sequence[Observed], points: Sequence[FitPoint], values: Sequence[FittedValue]) -> tuple[str, ...]:
@@ -60,24 +63,38 @@ def _of_errors(points: Sequence[FitPoint]) -> list[str]:
 
 
 def of_parameters(values: Sequence[FittedValue]) -> list[str]:
-    """Return what deserves a look in the parameters: those at a physical bound and those far from the prior's interval."""
-    at_bound, far = [], []
+    """Return what deserves a look in the parameters: those at a bound, and those far from the prior's interval."""
+    ends: dict[_End | None, list[str]] = {"fastest": [], "slowest": [], None: []}
     for value in values:
-        lowest, highest = bounds_of(value.path)
-        if value.value >= highest / _NEAR_BOUND or (lowest > 0.0 and value.value <= lowest * _NEAR_BOUND):
-            at_bound.append(value.path)
-        elif _distance(value) > _FAR_SDS:
-            far.append(value.path)
-    found = []
-    if at_bound:
-        found.append(
-            f"At a physical bound: {_named(at_bound)}. The data ask for more than the hardware can do: check what was measured."
-        )
-    if far:
-        found.append(
-            f"Far outside what other measurements of such a GPU say: {_named(far)}. Check clocks, model and engine settings."
-        )
-    return found
+        end = _end(value)
+        if end is not None or _distance(value) > _FAR_SDS:
+            ends[end].append(value.path)
+    return [_ENDS[end].format(_named(paths)) for end, paths in ends.items() if paths]
+
+
+_ENDS: dict[_End | None, str] = {
+    "fastest": "At a physical bound: {}. The data ask for more than the hardware can do: check what was measured.",
+    "slowest": (
+        "At the slowest that a fit allows: {}. The measured times are longer than this hardware explains: check clocks, what else "
+        "ran on it, and that GPU, model and layout are the measured ones."
+    ),
+    None: "Far outside what other measurements of such a GPU say: {}. Check clocks, model and engine settings.",
+}
+
+
+def _end(value: FittedValue) -> _End | None:
+    """Return at which end of its range a parameter stands; None for one inside, or at an end where nothing is amiss.
+
+    A larger rate is faster and a larger constant is slower. Reads no dearer beside prefill (mix_factor 1), uniform routing and no
+    overlap are ordinary.
+    """
+    lowest, highest = bounds_of(value.path)
+    low, high = lowest > 0.0 and value.value <= lowest * _NEAR_BOUND, value.value >= highest / _NEAR_BOUND
+    if value.path in {"expert_spread", "smoothness"} or not (low or high):
+        return None
+    if value.path.partition(".")[0] in _RATES or value.path.endswith("bytes_per_s"):
+        return "fastest" if high else "slowest"
+    return "slowest" if high else None
 
 
 def _distance(value: FittedValue) -> float:

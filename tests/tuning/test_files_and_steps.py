@@ -205,6 +205,7 @@ def test_the_command_prints_parameters_with_origin_and_errors_before_and_after(
     assert "80 % interval" in text
     assert "held out: nothing" in text
     assert "saved" in text
+    assert "engine.calibration_id h100-80g-sxm/mine" in text
 
 
 @pytest.mark.parametrize(
