@@ -22,6 +22,7 @@ from planner.workloads import Requests
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Masks = npt.NDArray[np.bool_]
 Say = Callable[[str, float], None]
 
 LOADS = (0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5)
@@ -54,11 +55,13 @@ class Jobs(NamedTuple):
 
     requests : one a second; capacity_rps : the rate at which the engine works through them when all are there [request/s]
     output_weight : cost of an output token over that of a prompt token, by the step model [1]
+    too_long : requests of the workload that are left out, as the engine never takes them [request]
     """
 
     requests: Requests
     capacity_rps: float
     output_weight: float
+    too_long: int = 0
 
     @property
     def work(self) -> Floats:
@@ -155,24 +158,40 @@ ENFORCED: dict[str, Enforced] = {
 def jobs_of_rush(case: Case, rush: Rush) -> Jobs:
     """Return the jobs of a rush on the case's engine, and its capacity for them.
 
-    Capacity is the rate of completions in the middle of a run in which all are there at once, by arrival.
+    Capacity is the rate of completions in the middle of a run in which all are there at once, by arrival. Requests that the engine
+    never takes are left out and counted; raises InputError where it takes none.
     """
     requests = case.requests(rush.count, 1.0)
     if rush.cv2 is not None:
         requests = _spread(case, requests, rush.cv2)
     result = case.serve(replace(all_at_once(requests), cached_prompt_tokens=None))
-    if result.rejected.any():
-        first = int(np.argmax(result.rejected))
+    too_long = int(result.rejected.sum())
+    if too_long == len(requests):
         most = min(case.kv_tokens, case.limits.max_model_len or case.kv_tokens)
         whose = "the KV cache" if most == case.kv_tokens else "max_model_len"
         bound = f"must fit {whose} of {most} tokens with its output"
-        raise InputError("Lengths", int(requests.prompt_tokens[first]), bound, "Choose lengths that spread less")
+        raise InputError("Lengths", int(requests.prompt_tokens[0]), bound, "Choose lengths that are shorter")
+    if too_long:
+        requests = _only(requests, ~result.rejected)
+        result = case.serve(replace(all_at_once(requests), cached_prompt_tokens=None))
     leaving = flow(result)
     if leaving is None:
         raise InputError("Requests", rush.count, "must be enough to keep the engine full for a while", "Send more")
     running = max(result.averages.running, 1.0)
     prompt_s, output_s = token_costs_s(case.coefficients, running, case.context_tokens, case.lengths.prompt_mean)
-    return Jobs(requests, leaving.requests_per_s, output_s / prompt_s)
+    return Jobs(requests, leaving.requests_per_s, output_s / prompt_s, too_long)
+
+
+def _only(requests: Requests, kept: Masks) -> Requests:
+    """Return some of the requests, arriving when as many did, so that their rate stays."""
+    cached = requests.cached_prompt_tokens
+    return Requests(
+        arrival_s=requests.arrival_s[: int(kept.sum())],
+        prompt_tokens=requests.prompt_tokens[kept],
+        output_tokens=requests.output_tokens[kept],
+        class_index=requests.class_index[kept],
+        cached_prompt_tokens=None if cached is None else cached[kept],
+    )
 
 
 def simulated_rush(case: Case, rush: Rush, jobs: Jobs, say: Say) -> SimulatedRush:

@@ -29,7 +29,8 @@ from planner.errors import InputError
 from planner.simulator import SimulationOptions, simulate
 from planner.simulator.cluster import EngineSpec, run_engine
 from planner.simulator.policies import Discipline
-from planner.ui.views.questions_sharing_order import order_code
+from planner.ui.views.questions_sharing_order import default_count, default_seqs, order_code, order_notes
+from planner.workloads import load_workload
 
 RUSH = Rush(count=400, load=1.5, cv2=1.0, sigma=0.5, patience=1.0)
 WORKS = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=60)
@@ -148,6 +149,28 @@ def test_feedback_needs_no_lengths_and_pays_by_recomputing(rush: SimulatedRush) 
 def test_lengths_beyond_the_context_are_refused_by_its_name() -> None:
     with pytest.raises(InputError, match="is 500: must fit max_model_len of 400 tokens with its output"):
         jobs_of_rush(textbook_case().with_limits(max_model_len=400), replace(RUSH, cv2=None))
+
+
+def test_requests_that_the_engine_never_takes_are_left_out_and_counted() -> None:
+    workload = load_workload("mooncake-conversation")
+    asked, most = Rush(300, 1.5, None, 0.5, 1.0), 40_960
+    case = replace(few_places(), workload=workload, lengths=workload.length_stats()).with_limits(max_model_len=most)
+    drawn = case.requests(asked.count, 1.0)
+    lengths = drawn.prompt_tokens + drawn.output_tokens
+    jobs = jobs_of_rush(case, asked)
+    assert jobs.too_long == int((lengths > most).sum()) > 0
+    assert len(jobs.requests) + jobs.too_long == asked.count
+    assert int((jobs.requests.prompt_tokens + jobs.requests.output_tokens).max()) <= most
+    assert jobs.requests.arrival_s.tolist() == drawn.arrival_s[: len(jobs.requests)].tolist()
+    found = simulated_rush(case, asked, jobs, lambda _text, _share: None)
+    assert all(math.isfinite(run.ttft_worst_s) for run in found.orders)
+    note = order_notes(case, asked, jobs, found)[0]
+    assert note.startswith(f"{len(jobs.requests)} requests at 1.5 ×")
+    assert f" {jobs.too_long} request" in note
+    assert note.endswith("left out: too long for max_model_len of 40,960 tokens.")
+    assert (default_seqs(case), default_seqs(replace(case, textbook=False))) == (32, 32)
+    assert default_seqs(replace(case, textbook=False).with_limits(max_num_seqs=256)) == 256
+    assert default_count(replace(case, textbook=False).with_limits(max_num_seqs=256)) == 1024
 
 
 def test_a_rush_of_equal_jobs_gains_nothing() -> None:

@@ -16,14 +16,12 @@ from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_sharing_order as words
 from planner.ui.views.question_inputs import Asked, Input
 
-_REQUESTS = 800
-
 
 def _inputs(case: Case) -> Sequence[Input]:
     seqs = words.default_seqs(case)
     return (
         Input("load", "Arrivals, × capacity", "1.5", low=0.3, high=10.0),
-        Input("n", "Requests in the rush", f"{_REQUESTS}", reading.whole, low=100, high=3000),
+        Input("n", "Requests in the rush", f"{words.default_count(case)}", reading.whole, low=100, high=words.MOST_REQUESTS),
         Input("lengths", "Lengths", words.default_lengths(case), choices=words.LENGTHS),
         Input("sigma", "Predictor's error σ", "0.5", low=0.0, high=5.0, help="Standard deviation of ln(predicted ÷ true output)"),
         Input("patience", "Bound on the wait, × first come's worst", "1", low=0.05, high=20.0),

@@ -18,18 +18,25 @@ from planner.ui.charts.sharing import Dot
 from planner.ui.colours import ACCENT, GREY, HUES
 from planner.ui.views.questions import Beside
 from planner.ui.views.questions_sharing_burst import ENFORCED_WORDS
-from planner.ui.words import DASH, figure, percent, seconds
+from planner.ui.words import DASH, figure, percent, plural, seconds
 from planner.units import MS
 
 OWN_LENGTHS = "As in the workload"
 LENGTHS: dict[str, float | None] = {OWN_LENGTHS: None, "Exponential": 1.0, "Heavy (squared CV 4)": 4.0}
 _MEAN, _P99, _WORST = "mean", "p99", "worst"
-_MOST_SEQS = 64
+_TEXTBOOK_SEQS = 64
+_LEAST_REQUESTS, _FILLS = 800, 4
+MOST_REQUESTS = 3000
 
 
 def default_seqs(case: Case) -> int:
-    """Return the sequences that the view opens with: few enough that a rush fills them."""
-    return min(case.limits.max_num_seqs, _MOST_SEQS)
+    """Return the sequences that the view opens with: the replica's own; the textbook's so few that a short rush fills them."""
+    return min(case.limits.max_num_seqs, _TEXTBOOK_SEQS) if case.textbook else case.limits.max_num_seqs
+
+
+def default_count(case: Case) -> int:
+    """Return the requests that the view opens with: enough to fill the replica's places several times over."""
+    return min(max(_LEAST_REQUESTS, _FILLS * default_seqs(case)), MOST_REQUESTS)
 
 
 def default_lengths(case: Case) -> str:
@@ -224,8 +231,9 @@ def order_notes(case: Case, rush: Rush, jobs: Jobs, found: SimulatedRush | None)
     """Return what the figures rest on."""
     notes = [
         (
-            f"{rush.count:,} requests at {rush.load:g} × {figure(jobs.capacity_rps)} req/s, the rate at which this engine works "
-            f"through them, {seconds(span_s(rush, jobs))} long; seed {case.seed}; every order serves the same requests."
+            f"{len(jobs.requests):,} requests at {rush.load:g} × {figure(jobs.capacity_rps)} req/s, the rate at which this engine "
+            f"works through them, {seconds(span_s(rush, jobs))} long; seed {case.seed}; every order serves the same requests."
+            f"{_left_out(case, jobs)}"
         ),
         (
             "The predictor says output × exp(σ·Z), Z normal. Fu et al., Efficient LLM Scheduling by Learning to Rank (NeurIPS "
@@ -241,6 +249,16 @@ def order_notes(case: Case, rush: Rush, jobs: Jobs, found: SimulatedRush | None)
             f"{seconds(first.e2e_mean_s)} to {seconds(feedback.e2e_mean_s)}; FastServe (Wu et al., 2023) swaps KV out instead."
         )
     return tuple(notes)
+
+
+def _left_out(case: Case, jobs: Jobs) -> str:
+    """Return how many of the workload's requests the engine never takes, and why."""
+    if not jobs.too_long:
+        return ""
+    share = percent(jobs.too_long / (jobs.too_long + len(jobs.requests)))
+    most = case.limits.max_model_len
+    whose = "the KV cache" if most is None or most >= case.kv_tokens else f"max_model_len of {most:,} tokens"
+    return f" {plural(jobs.too_long, 'request')} of the workload, {share}, left out: too long for {whose}."
 
 
 def order_setting(rush: Rush, found: SimulatedRush | None) -> str:
