@@ -4,17 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from planner.accuracy.names import gpu_named, model_named
-from planner.calibration.measurements import number, read_table
+from planner.calibration.measurements import Unreadable, cut_off, number, read_table
 from planner.deployment import Deployment, Parallelism
 from planner.engines import engine_defaults
-from planner.errors import InputError
+from planner.errors import InputError, shorten
 from planner.memory import memory_budget
 from planner.models import QUANTIZATIONS
 
 _COLUMNS = {"kv_cache_tokens", "gpu_memory_utilization", "max_model_len", "version", "model", "gpu", "tp"}
 _QUANTIZATIONS = {"": "bf16", "fp8": "fp8", "mxfp4": "mxfp4", "awq": "int4-awq", "gptq": "int4-gptq", "compressed-tensors": ""}
 
-KvResult = tuple[tuple[str, str, str] | None, str | None, dict[str, float]]
+_NO_TOKENS = "unreadable: kv_cache_tokens"
+
+KvResult = tuple[tuple[str, str, str] | None, str | None, dict[str, float], Unreadable | None]
 
 
 def is_kv_capacity(path: Path) -> bool:
@@ -24,13 +26,20 @@ def is_kv_capacity(path: Path) -> bool:
 
 
 def kv_results(path: Path) -> Iterator[KvResult]:
-    """Yield the group of each start-up, the reason why it can't be computed, and the error of its KV tokens [1]."""
+    """Yield each start-up's group, the reason why it can't be computed, the error of its KV tokens [1], and what can't be read."""
     _, rows = read_table(path)
-    for _, cells in rows:
-        yield (None, "unreadable: row", {}) if cells is None else _checked(cells)
+    for line, cells in rows:
+        if cells is None:
+            yield None, "unreadable: row", {}, cut_off(line)
+            continue
+        group, reason, errors = _checked(cells)
+        fault = None
+        if reason == _NO_TOKENS:
+            fault = Unreadable(line, "kv_cache_tokens", f"is {shorten(cells['kv_cache_tokens'])}: must be a number above 0")
+        yield group, reason, errors, fault
 
 
-def _checked(cells: dict[str, str]) -> KvResult:
+def _checked(cells: dict[str, str]) -> tuple[tuple[str, str, str] | None, str | None, dict[str, float]]:
     gpu, model = gpu_named(cells["gpu"]), model_named(cells["model"])
     if gpu is None or model is None:
         return None, "unknown GPU" if gpu is None else "unknown model", {}
@@ -38,7 +47,7 @@ def _checked(cells: dict[str, str]) -> KvResult:
     logged = number(cells["kv_cache_tokens"])
     wanted = _QUANTIZATIONS.get(cells.get("quantization", "").strip())
     if not logged or not logged > 0.0 or wanted is None:
-        return group, "unreadable: kv_cache_tokens" if wanted is not None else "unknown weight dtype", {}
+        return group, _NO_TOKENS if wanted is not None else "unknown weight dtype", {}
     quantization = QUANTIZATIONS[wanted] if wanted and wanted != "bf16" else model.native_quantization or QUANTIZATIONS["bf16"]
     try:
         engine = engine_defaults("vllm", cells["version"], gpu, 1).replace(

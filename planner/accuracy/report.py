@@ -24,10 +24,12 @@ from planner.accuracy.shipped import Errors
 from planner.calibration.measurement_tables import read_measurements
 from planner.calibration.measurements import Measurement, Row, Unreadable
 from planner.calibration.spread import Class, class_of, spread_of
-from planner.errors import InputError
+from planner.errors import InputError, one_line
 from planner.simulator import RequestTable
 
 HELD_OUT_PARTS = 2
+MOST_FAULTS = 20
+"""Lines that can't be read that a report lists; the others are counted."""
 
 Group = tuple[str, str, str]
 
@@ -41,6 +43,7 @@ class RowResult:
     ranges : ends of the 80 % interval ÷ the prediction [1], where intervals were asked for
     responses : how the predictions move with the step times, likewise; see `intervals.responses`
     kind : whether the record was measured on the row's GPU and engine
+    fault : what can't be read in the row, and in which line; None for a row that reads well
     """
 
     measured: Measurement | None
@@ -52,6 +55,7 @@ class RowResult:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     responses: dict[str, Response] = field(default_factory=dict)
     kind: Class = "prior"
+    fault: Unreadable | None = None
 
     def points(self) -> list[Point]:
         """Return the figures that intervals can be sized on or tested with."""
@@ -122,6 +126,11 @@ class AccuracyReport:
         return dict(Counter(result.reason for result in self.results if result.reason is not None).most_common())
 
     @cached_property
+    def unreadable(self) -> tuple[Unreadable, ...]:
+        """What can't be read, in the order of the lines."""
+        return tuple(result.fault for result in self.results if result.fault is not None)
+
+    @cached_property
     def groups(self) -> dict[Group, tuple[RowResult, ...]]:
         """Rows by GPU, engine and model, those with the largest errors first."""
         gathered: dict[Group, list[RowResult]] = {}
@@ -171,6 +180,7 @@ class AccuracyReport:
                 {"gpu": group[0], "engine": group[1], "model": group[2], **self._part(rows)} for group, rows in self.groups.items()
             ],
             "not_predicted": self.not_predicted,
+            "unreadable": [fault._asdict() for fault in self.unreadable[:MOST_FAULTS]],
             "held_out": self._part(self.held_out()),
         }
         peer = {metric: self.peer_summary(metric) for metric in PEER}
@@ -202,6 +212,9 @@ class AccuracyReport:
         if peers:
             lines.append(f"the other planner in the table: {', '.join(peers)}")
         lines += [f"not predicted: {reason}: {rows}" for reason, rows in self.not_predicted.items()]
+        lines += [f"line {line}: {field} {one_line(reason)}" for line, field, reason in self.unreadable[:MOST_FAULTS]]
+        if len(self.unreadable) > MOST_FAULTS:
+            lines.append(f"and {len(self.unreadable) - MOST_FAULTS:,} more lines that can't be read")
         return "\n".join(lines)
 
 
@@ -215,7 +228,9 @@ def accuracy_report(path: Path, records: Records = "shipped", *, intervals: bool
     Raises InputError when the file is no such table; rows that can't be predicted are counted by reason.
     """
     if is_kv_capacity(path):
-        results = tuple(RowResult(None, group, reason, errors, {}) for group, reason, errors in kv_results(path))
+        results = tuple(
+            RowResult(None, group, reason, errors, {}, fault=fault) for group, reason, errors, fault in kv_results(path)
+        )
         return AccuracyReport(path.name[:100], records, results)
     if is_request_table(path):
         return AccuracyReport(path.name[:100], records, tuple(_replayed(run, records) for run in recorded_runs(path)))
@@ -225,7 +240,7 @@ def accuracy_report(path: Path, records: Records = "shipped", *, intervals: bool
 def _replayed(run: RecordedRun, records: Records) -> RowResult:
     row = run.row
     if isinstance(row, Unreadable):
-        return RowResult(None, None, f"unreadable: {row.field}", {}, {})
+        return RowResult(None, None, f"unreadable: {row.field}", {}, {}, fault=row)
     group = _group(row)
     try:
         requests = RequestTable(run.arrival_s, run.prompt_tokens, run.output_tokens)
@@ -269,7 +284,7 @@ def is_held_out(group: Group) -> bool:
 
 def _result(row: Row, records: Records, known: dict[Measurement, Figures]) -> RowResult:
     if isinstance(row, Unreadable):
-        return RowResult(None, None, f"unreadable: {row.field}", {}, {})
+        return RowResult(None, None, f"unreadable: {row.field}", {}, {}, fault=row)
     group = _group(row)
     try:
         setting = setting_of(row, records)

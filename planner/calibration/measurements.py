@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from planner.errors import InputError
+from planner.errors import InputError, shorten
 
 Scenario = Literal["closed-loop", "open-loop", "static-batch", "offline"]
 FrontEnd = Literal["server", "tuned", "offline"]
@@ -160,9 +160,12 @@ def checked(values: Mapping[str, Any], line: int) -> Row:
     try:
         return Measurement.model_validate(given)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
+        fault = error.errors(include_url=False)[0]
         field = str(fault["loc"][0]) if fault["loc"] else "row"
-        return Unreadable(line, field, str(fault["msg"]))
+        said = str(fault["msg"]).removeprefix("Value error, ")
+        if field not in given:
+            return Unreadable(line, field, "is blank, and must be given" if fault["type"] == "missing" else said)
+        return Unreadable(line, field, f"is {shorten(given[field])}: {said[:1].lower()}{said[1:]}")
 
 
 def number(text: str | None, factor: float = 1.0) -> float | None:

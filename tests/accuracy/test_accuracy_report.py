@@ -324,3 +324,45 @@ def test_shipped_figures_say_where_they_come_from() -> None:
             done = report.overall.rows - sum(report.not_predicted.values())
             assert report.overall.predicted == done
             assert sum(group.predicted for group in report.groups) == done
+
+
+def table(tmp_path: Path, *rows: str) -> AccuracyReport:
+    path = tmp_path / "own.csv"
+    path.write_text("gpu,engine,model,scenario,prompt_tokens,output_tokens,concurrency,ttft_mean_s\n" + "\n".join(rows) + "\n")
+    return accuracy_report(path)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("-5", "is '-5': input should be greater than"),
+        ("nan", "is 'nan': input should be"),
+        ("1e9", "is '1e9': input should be less than or equal to"),
+        ("<b>", "is '<b>': input should be a valid number"),
+    ],
+)
+def test_a_cell_that_cannot_be_read_is_named_with_line_value_and_bound(tmp_path: Path, cell: str, words: str) -> None:
+    good = "h100-80g-sxm,vllm,llama-3.1-8b-instruct,closed-loop,1000,100,1,0.03"
+    report = table(tmp_path, good, good.replace("0.03", cell))
+    assert report.not_predicted == {"unreadable: ttft_mean_s": 1}
+    (fault,) = report.unreadable
+    assert (fault.line, fault.field) == (3, "ttft_mean_s")
+    assert fault.reason.startswith(words)
+    assert f"line 3: ttft_mean_s {words}" in report.text()
+    assert report.document()["unreadable"] == [fault._asdict()]
+
+
+def test_faults_are_listed_up_to_a_bound_and_missing_cells_say_so(tmp_path: Path) -> None:
+    report = table(tmp_path, *["h100-80g-sxm,vllm,,closed-loop,1000,100,1,0.03"] * 25)
+    assert len(report.unreadable) == 25
+    assert report.unreadable[0] == (2, "model", "is blank, and must be given")
+    assert len(report.document()["unreadable"]) == 20
+    assert "and 5 more lines that can't be read" in report.text()
+
+
+def test_kv_capacities_that_cannot_be_read_have_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "capacity.csv"
+    header = "version,model,gpu,tp,pp,max_model_len,quantization,kv_cache_dtype,gpu_memory_utilization,kv_cache_tokens\n"
+    path.write_text(f"{header}0.19.0,meta-llama/Llama-3.1-8B-Instruct,H100-80GB,1,1,8192,,auto,0.95,nan\n1,2\n")
+    found = accuracy_report(path).unreadable
+    assert [(fault.line, fault.field) for fault in found] == [(2, "kv_cache_tokens"), (3, "row")]

@@ -90,6 +90,17 @@ def test_a_table_of_one_s_own_is_compared_in_place(page: AppTest) -> None:
     assert any("TPOT, measured" in frame.value for frame in page.dataframe)
 
 
+def test_lines_that_cannot_be_read_are_shown(page: AppTest) -> None:
+    rows = "h100-80g-sxm,vllm,llama-3.1-8b-instruct,closed-loop,256,32,2,0.0080,nan\n" * 22
+    found = until(upload(page, "faults.csv", (TABLE + rows).encode()), lambda each: "that can't be read" in text_of(each))
+    shown = next(frame.value for frame in found.dataframe if "Column" in frame.value)
+    first = len(TABLE.splitlines()) + 1
+    assert shown["Line"].tolist() == list(range(first, first + 20))
+    assert set(shown["Column"]) == {"ttft_mean_s"}
+    assert shown["Why not"][0].startswith("is 'nan': input should be")
+    assert "2 more lines can't be read" in text_of(found)
+
+
 def test_a_benchmark_s_result_is_compared_in_place(page: AppTest) -> None:
     upload(page, "bench.json", json.dumps(BENCH).encode())
     until(page, lambda each: any(button.key == "own-submit" for button in each.button))

@@ -65,6 +65,12 @@ def _report(report: AccuracyReport, index: int) -> None:
         st.dataframe(
             not_predicted_frame(report.not_predicted), hide_index=True, alt="Your rows that aren't predicted", height="content"
         )
+    if report.unreadable:
+        st.markdown("**Lines that can't be read** (the header is line 1)")
+        st.dataframe(words.unreadable_frame(report), hide_index=True, alt="Your lines that can't be read", height="content")
+        more = words.more_unreadable(report)
+        if more is not None:
+            st.caption(more)
 
 
 def _benchmarks(given: tuple[Given, ...], place: Place, calibration_id: str | None) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from planner.accuracy import AccuracyReport, accuracy_report
 from planner.accuracy.publish import load_in_words
-from planner.accuracy.report import RowResult
+from planner.accuracy.report import MOST_FAULTS, RowResult
 from planner.accuracy.shipped import Metric
 from planner.calibration.priors import completed
 from planner.calibration.records import CalibrationRecord, load_record
@@ -99,6 +99,18 @@ def report_sentence(report: AccuracyReport) -> str:
 
 def _pct(value: float) -> str:
     return percent(value / 100.0)
+
+
+def unreadable_frame(report: AccuracyReport) -> pd.DataFrame:
+    """Return what can't be read in a user's table: line, column, and what is wrong with the cell."""
+    faults = report.unreadable[:MOST_FAULTS]
+    return pd.DataFrame([{"Line": line, "Column": spreadsheet_safe(field), "Why not": reason} for line, field, reason in faults])
+
+
+def more_unreadable(report: AccuracyReport) -> str | None:
+    """Return how many lines the table of faults leaves out; None for none."""
+    more = len(report.unreadable) - MOST_FAULTS
+    return f"{plural(more, 'more line')} can't be read." if more > 0 else None
 
 
 def report_frame(report: AccuracyReport) -> pd.DataFrame:
