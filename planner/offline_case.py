@@ -40,7 +40,7 @@ class OfflineCase:
 
     model : that does the work; way : how it is done now; work : of a day
     terms : what the levers may use, at their first values
-    cached_source : where the share of repeated prompt tokens comes from
+    cached_source : where the share of repeated prompt tokens comes from; cached_assumed : from nowhere but our assumption
     """
 
     model: ModelSpec
@@ -48,6 +48,7 @@ class OfflineCase:
     work: DailyWork
     terms: Terms
     cached_source: str
+    cached_assumed: bool
 
 
 def offline_case(case: Case) -> OfflineCase:
@@ -81,7 +82,7 @@ def _textbook() -> OfflineCase:
     way = Way(own, "bf16", "bf16", _TEXTBOOK_SEQS)
     engines = _engines(deploy, lambda _: record, kv_tokens)
     terms = _terms(engines, machines, (_UNKNOWN_SHARE, _TEXTBOOK_IDLE_HOURS), model)
-    return OfflineCase(model, way, _TEXTBOOK_WORK, terms, "assumed")
+    return OfflineCase(model, way, _TEXTBOOK_WORK, terms, "assumed", cached_assumed=True)
 
 
 def _own(case: Case) -> OfflineCase:
@@ -125,7 +126,7 @@ def _own(case: Case) -> OfflineCase:
     source = "assumed: this workload's reuse isn't known" if hits is None else hits.source.ref
     way = Way(own, case.deployment.quantization.id, case.deployment.kv_dtype, float(case.limits.max_num_seqs))
     terms = _terms(_engines(deploy, record_of, kv_tokens), machines, (share, 0.0), model)
-    return OfflineCase(model, way, work, terms, source)
+    return OfflineCase(model, way, work, terms, source, cached_assumed=hits is None)
 
 
 def _terms(engines: Engines, machines: tuple[Machine, ...], own: tuple[float, float], model: ModelSpec) -> Terms:

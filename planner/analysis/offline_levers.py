@@ -306,8 +306,8 @@ def offline_explanation(base: Bill, savings: tuple[Saving, ...]) -> Explanation:
     pulled_levers = [each for each in savings if each.added_usd > 0.0]
     if pulled_levers:
         answer += (
-            f"With every lever that saves it costs ${last.usd_per_day:,.0f}/day; {best.lever} alone saves most, "
-            f"${best.alone_usd:,.0f}/day."
+            f"With every lever that saves it costs ${last.usd_per_day:,.0f}/day, ${total - last.usd_per_day:,.0f} less; pulled by "
+            f"itself {best.lever} saves most, ${best.alone_usd:,.0f}/day."
         )
     else:
         answer += "No lever saves anything here."

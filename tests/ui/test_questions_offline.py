@@ -1,6 +1,7 @@
 """The Offline page: the textbook's fleet, the scenario's own, bad inputs, no price, no answer."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -54,6 +55,14 @@ def test_the_chart_shows_bills_and_apis(open_app: Open) -> None:
     assert any(bar.startswith("API: ") for bar in bars)
 
 
+@pytest.mark.parametrize(("cached", "marked"), [({}, True), ({"q-offline-cached": "40 %"}, False)])
+def test_reuse_that_is_only_assumed_is_marked_in_the_bar(open_app: Open, cached: dict[str, str], marked: bool) -> None:
+    app = opened(open_app, **cached)
+    (chart,) = app.get("vega_lite_chart")
+    assert ("reuse assumed" in chart.proto.spec) == marked
+    assert ("as asked above" in text_of(app)) != marked
+
+
 def test_a_batch_price_is_shown_where_it_is_known(open_app: Open) -> None:
     rows = {row["Provider"]: row for row in table(opened(open_app), "Provider")}
     assert (rows["together"]["For the day"], rows["together"]["By batch API"]) == ("$8,800", "$4,400")
@@ -63,6 +72,8 @@ def test_a_batch_price_is_shown_where_it_is_known(open_app: Open) -> None:
 def test_a_window_needs_more_replicas(open_app: Open) -> None:
     app = opened(open_app, **{"q-offline-hours": "8"})
     assert "In 8 hours a day 28 replicas" in text_of(app)
+    alone = opened(open_app, **{"q-offline-in": "1M", "q-offline-out": "1M"})
+    assert re.search(r"1 replica of .* finishes the work", text_of(alone))
 
 
 def test_the_scenarios_own_work(open_app: Open) -> None:

@@ -48,7 +48,10 @@ def _asked(start: OfflineCase, asked: Asked) -> OfflineCase:
         idle_gpu_hours=asked.number("idle"),
     )
     way = start.way._replace(max_num_seqs=asked.number("seqs"))
-    return replace(start, work=DailyWork.of_day(prompts, outputs, prompt), terms=terms, way=way)
+    asked_case = replace(start, work=DailyWork.of_day(prompts, outputs, prompt), terms=terms, way=way)
+    if terms.cached_share == start.terms.cached_share:
+        return asked_case
+    return replace(asked_case, cached_source="as asked above", cached_assumed=False)
 
 
 def _draw(case: Case, asked: Asked) -> None:
@@ -60,7 +63,10 @@ def _draw(case: Case, asked: Asked) -> None:
     explanation = offline_explanation(base, savings)
     say(explanation)
     st.caption(sentence(words.work_line(question)))
-    show(bill_bars(*words.bar_rows(base, savings, apis), words.bars_title(base, savings, apis)), "chart-q-offline")
+    show(
+        bill_bars(*words.bar_rows(base, savings, apis, words.reuse_mark(question)), words.bars_title(base, savings, apis)),
+        "chart-q-offline",
+    )
     st.dataframe(words.lever_frame(base, savings), hide_index=True, alt="Levers by dollars saved", height="content")
 
     def work_of(tell: Tell) -> SimulatedOffline:

@@ -33,12 +33,24 @@ def machine_of(bill: Bill) -> str:
     return f"{machine.gpu_name} × {machine.gpus}" if machine.gpus > 1 else machine.gpu_name
 
 
-def bar_rows(base: Bill, savings: Sequence[Saving], apis: Sequence[ApiBill]) -> tuple[list[Row], list[Row]]:
-    """Return the bars' parts and their totals: now, each lever that saves on top of those before it, then others' APIs."""
+def reuse_mark(asked: OfflineCase) -> str:
+    """Return what marks the bar of prefix caching: the share of repeated tokens, where it is only assumed."""
+    return f", {percent(asked.terms.cached_share)} reuse assumed" if asked.cached_assumed else ""
+
+
+def bar_rows(base: Bill, savings: Sequence[Saving], apis: Sequence[ApiBill], reuse: str = "") -> tuple[list[Row], list[Row]]:
+    """Return the bars' parts and their totals: now, each lever that saves on top of those before it, then others' APIs.
+
+    reuse : what marks prefix caching, see `reuse_mark`
+    """
     parts: list[Row] = []
     totals: list[Row] = []
     bills = [(_NOW, base, 0.0)]
-    bills += [(f"+ {_named(each, base)}", each.bill, each.added_usd) for each in savings if each.added_usd > 0.0]
+    bills += [
+        (f"+ {_named(each, base)}{reuse if each.lever == 'prefix caching' else ''}", each.bill, each.added_usd)
+        for each in savings
+        if each.added_usd > 0.0
+    ]
     for bar, bill, saved in bills:
         ends = (("prompts", 0.0, bill.prefill_usd), ("decode", bill.prefill_usd, bill.usd_per_day))
         parts += [{"bar": bar, "part": part, "start": low, "end": high, "usd": usd(high - low)} for part, low, high in ends]
@@ -134,7 +146,8 @@ def window_caption(terms: Terms) -> str:
 def window_title(base: Bill, terms: Terms) -> str:
     """Return the finding of the table of windows."""
     return (
-        f"In {figure(terms.hours)} hours a day {plural(base.replicas, 'replica')} of {machine_of(base)} finish the work: a shorter "
+        f"In {figure(terms.hours)} hours a day {plural(base.replicas, 'replica')} of {machine_of(base)} "
+        f"{'finishes' if base.replicas == 1 else 'finish'} the work: a shorter "
         "window needs more of them for the same GPU-hours"
     )
 
