@@ -49,7 +49,8 @@ def read(documents: Sequence[Document], name: str) -> BenchmarkRun:
     )
     if times is None:
         raise InputError(name, len(documents), "records hold no request that completed", "Give a run whose requests succeeded")
-    values = {"tool": NAME, "failed": sum(failed), **times.statistics(), **_load(times, name)}
+    load = _load(times, name)
+    values = {"tool": NAME, "failed": sum(failed), **times.statistics(), **load, "remarks": (*load["remarks"], *times.remarks)}
     return checked_run(values, name)
 
 

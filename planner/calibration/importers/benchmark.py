@@ -1,16 +1,17 @@
 """Reads the results of benchmark tools, each recognised by its content."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from planner.calibration.importers import aiperf, aiperf_records, guidellm, inference_perf, sglang_bench, vllm_bench
-from planner.calibration.importers.documents import Document, documents_of, text_of
+from planner.calibration.importers.documents import Cleaned, Document, documents_of, text_of
 from planner.calibration.importers.run import BenchmarkRun
-from planner.errors import InputError, as_input_error
+from planner.errors import InputError, as_input_error, one_line
 
 MAX_RUNS = 200
+MOST_NAMED = 5
 
 
 class Format(NamedTuple):
@@ -63,10 +64,26 @@ def _runs_of(text: str, name: str) -> tuple[BenchmarkRun, ...]:
     for place, document in enumerate(documents):
         label = name if len(documents) == 1 else f"{name}: result {place}"
         found = format_of(document, label).read(document, label)
-        runs += found if isinstance(found, list) else [found]
+        names = document.not_numbers if isinstance(document, Cleaned) else ()
+        if isinstance(found, list):
+            parts = [f"benchmarks[{part}]." for part in range(len(found))]
+            runs += [
+                _remarked(run, [name for name in names if name.startswith(part)]) for run, part in zip(found, parts, strict=True)
+            ]
+        else:
+            runs.append(_remarked(found, names))
         if len(runs) > MAX_RUNS:
             raise InputError(name, len(runs), f"must hold at most {MAX_RUNS} runs", "Give the runs that matter")
     return tuple(_labelled(runs))
+
+
+def _remarked(run: BenchmarkRun, names: Sequence[str]) -> BenchmarkRun:
+    """Return the run with a remark on the figures of its document that are no numbers, and so not used."""
+    if not names:
+        return run
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    shown = ", ".join(one_line(name[:60]) for name in names[:MOST_NAMED])
+    return run.model_copy(update={"remarks": (*run.remarks, f"NaN or infinite, and left out: {shown}{more}")})
 
 
 def format_of(document: Document, name: str) -> Format:

@@ -9,6 +9,8 @@ from planner.errors import InputError, shorten
 
 MAX_BYTES = 64 * 2**20
 MAX_DOCUMENTS = 10_000
+_ENDLESS = frozenset({"request_rate", "burstiness", "rate"})
+_RUNS = "benchmarks"
 _GZIP = b"\x1f\x8b"
 _REFUSED = {
     b"PK": "a ZIP archive",
@@ -20,6 +22,16 @@ _REFUSED = {
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 Document = dict[str, Any]
+
+
+class Cleaned(Document):
+    """A document whose NaN and infinite numbers have become None.
+
+    not_numbers : where they stood, such as "ttft.mean" or "benchmarks[1].ttft.mean"; lists of single requests apart, and an endless
+        rate or burstiness
+    """
+
+    not_numbers: tuple[str, ...] = ()
 
 
 def text_of(data: bytes, name: str) -> str:
@@ -63,9 +75,16 @@ def _unpacked(data: bytes, name: str) -> bytes:
 def documents_of(text: str, name: str) -> list[Document]:
     """Return the JSON objects of a text: one, an array of them, or several one after the other (as appended results are).
 
-    NaN and infinities become None: tools write them where nothing was measured. Raises InputError naming the place of a fault.
+    NaN and infinities become None: tools write them where nothing was measured. Such documents are `Cleaned` and name them. Raises
+    InputError naming the place of a fault.
     """
-    decoder = json.JSONDecoder(parse_constant=_nothing)
+    constants: list[str] = []
+
+    def constant(word: str) -> float:
+        constants.append(word)
+        return float(word)
+
+    decoder = json.JSONDecoder(parse_constant=constant)
     found: list[Document] = []
     place = 0
     while place < len(text):
@@ -79,7 +98,8 @@ def documents_of(text: str, name: str) -> list[Document]:
             remedy = "Give the complete file; the last bytes of an interrupted copy are missing"
             raise InputError(name, text[place : place + 40], f"is not valid JSON at line {line}", remedy) from error
         items = value if isinstance(value, list) else [value]
-        found += [item for item in items if isinstance(item, dict)]
+        found += [_cleaned(item) if constants else item for item in items if isinstance(item, dict)]
+        constants.clear()
         if len(found) > MAX_DOCUMENTS:
             raise InputError(name, len(found), f"must hold at most {MAX_DOCUMENTS:,} results", "Split the file")
         if len(items) and not isinstance(items[0], dict):
@@ -87,8 +107,31 @@ def documents_of(text: str, name: str) -> list[Document]:
     return found
 
 
-def _nothing(_constant: str) -> None:
-    return None
+def _cleaned(document: Document) -> Cleaned:
+    """Return a document with None for every NaN and infinite number, at any depth."""
+    whole = Cleaned(document)
+    names: list[str] = []
+    open_parts: list[tuple[Any, str | None]] = [(whole, "")]
+    while open_parts:
+        part, path = open_parts.pop()
+        pairs = list(part.items()) if isinstance(part, dict) else list(enumerate(part))
+        for key, value in pairs:
+            name = _name_within(path, key)
+            if isinstance(value, dict | list):
+                open_parts.append((value, name))
+            elif isinstance(value, float) and not math.isfinite(value):
+                part[key] = None
+                if name is not None and not (math.isinf(value) and key in _ENDLESS):
+                    names.append(name)
+    whole.not_numbers = tuple(sorted(names))
+    return whole
+
+
+def _name_within(path: str | None, key: str | int) -> str | None:
+    """Return the name of a value below a path; None in the lists, those of a report's runs apart."""
+    if path is None or (isinstance(key, int) and path != _RUNS):
+        return None
+    return f"{path}[{key}]" if isinstance(key, int) else f"{path}.{key}".lstrip(".")
 
 
 def at(document: object, *path: str | int) -> Any:  # noqa: ANN401 - JSON holds anything

@@ -29,6 +29,7 @@ class RequestTimes:
     """Requests that completed, in the file's order: lengths [token] and what a client saw of each [s].
 
     sent_s : on any clock; None where the tool doesn't say
+    remarks : on requests and times that are left out
     """
 
     prompt_tokens: Floats
@@ -36,6 +37,7 @@ class RequestTimes:
     ttft_s: Floats
     e2e_s: Floats
     sent_s: Floats | None
+    remarks: tuple[str, ...] = ()
 
     @property
     def tpot_s(self) -> Floats:
@@ -45,7 +47,7 @@ class RequestTimes:
         return np.asarray(decode_s / (self.output_tokens[several] - 1.0), dtype=np.float64)
 
     def statistics(self) -> dict[str, Any]:
-        """Return the fields of a run that follow from its requests."""
+        """Return the fields of a run that follow from its requests; `remarks` among them."""
         order = np.arange(len(self.ttft_s)) if self.sent_s is None else np.argsort(self.sent_s, kind="stable")
         sent = None if self.sent_s is None else tuple((self.sent_s[order] - self.sent_s.min()).tolist())
         return {
@@ -60,6 +62,7 @@ class RequestTimes:
                 output_tokens=tuple(self.output_tokens[order].astype(int).tolist()),
                 sent_s=sent,
             ),
+            "remarks": self.remarks,
         }
 
 
@@ -87,9 +90,9 @@ def times_of(columns: dict[str, Sequence[float | None] | None], failed: Sequence
     if len(set(counts.values())) != 1:
         raise InputError(name, counts, "must list every request in each of them", "Export the result again; the file may be cut")
     table = {column: np.array([np.nan if value is None else value for value in values]) for column, values in present.items()}
-    kept = ~np.asarray(failed, dtype=np.bool_)
-    for column in needed[1:]:
-        kept &= np.isfinite(table[column]) & (table[column] > 0.0)
+    completed = ~np.asarray(failed, dtype=np.bool_)
+    usable = {column: np.isfinite(table[column]) & (table[column] > 0.0) for column in needed[1:]}
+    kept = completed & np.logical_and.reduce(list(usable.values()))
     if not kept.any():
         return None
     ends_early = kept & (table["e2e_s"] < table["ttft_s"] * (1.0 - 1e-6))
@@ -106,7 +109,23 @@ def times_of(columns: dict[str, Sequence[float | None] | None], failed: Sequence
         ttft_s=table["ttft_s"][kept],
         e2e_s=np.maximum(table["e2e_s"], table["ttft_s"])[kept],
         sent_s=sent[kept] if sent is not None and whole_clock else None,
+        remarks=_left_out(
+            {column: completed & ~good for column, good in usable.items()}, clock_cut=sent is not None and not whole_clock
+        ),
     )
+
+
+def _left_out(faulty: dict[str, npt.NDArray[np.bool_]], *, clock_cut: bool) -> tuple[str, ...]:
+    """Return how many completed requests are left out and for which fields, and that the clock of sending is."""
+    remarks = []
+    count = int(np.logical_or.reduce(list(faulty.values())).sum())
+    if count:
+        fields = ", ".join(column for column, places in faulty.items() if places.any())
+        one = f"1 request is left out: its {fields} is no number above 0"
+        remarks.append(one if count == 1 else f"{count:,} requests are left out: their {fields} is no number above 0")
+    if clock_cut:
+        remarks.append("times of sending aren't stated of every request: arrivals are drawn")
+    return tuple(remarks)
 
 
 def stated_spread(

@@ -47,11 +47,12 @@ def read(document: Document, name: str) -> BenchmarkRun:
         "e2e": _stated(document, "e2e_latency"),
         **load_of(document, name),
     }
-    remarks = []
+    remarks: list[str] = []
     detail = _detail(document, name)
     if detail is None:
         remarks.append("prompt and output lengths are means: single requests aren't in the file (--output-details)")
     else:
+        remarks += detail.pop("remarks")
         summary |= {field: value for field, value in detail.items() if not summary.get(field)}
     return checked_run({**summary, "remarks": tuple(remarks)}, name)
 

@@ -56,8 +56,8 @@ def read(document: Document, name: str) -> BenchmarkRun:
     detail = _detail(document, name)
     if detail is not None:
         _compare(summary["ttft"], detail["ttft"], name)
+        remarks = list(detail.pop("remarks"))
         summary |= detail
-        remarks = []
     if at(document, "ramp_up_strategy") and (detail is None or detail["detail"].sent_s is None):
         raise InputError(
             f"{name}: ramp_up_strategy", document["ramp_up_strategy"], "changes the load during the run", "Hold one rate"

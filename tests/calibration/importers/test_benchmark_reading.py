@@ -278,3 +278,49 @@ def test_any_beginning_of_a_file_is_read_or_refused_with_a_reason(cut: int, name
 def test_any_value_in_any_field_is_read_or_refused_with_a_reason(value: Any, field: str) -> None:
     with contextlib.suppress(InputError):  # any other error fails
         read(document("vllm_detailed.json") | {field: value})
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "1 request is left out: its ttft_s is"), (3, "3 requests are left out: their ttft_s is")]
+)
+def test_requests_without_a_time_are_left_out_aloud(count: int, words: str) -> None:
+    changed = document("vllm_detailed.json")
+    changed["ttfts"][:count] = [math.nan] * count
+    run = read(changed)
+    assert run.requests == 24 - count
+    assert run.detail is not None
+    assert any(remark.startswith(words) for remark in run.remarks)
+    assert read(document("vllm_detailed.json")).remarks == ()
+
+
+def test_a_clock_with_a_gap_is_said_to_be_unused() -> None:
+    changed = document("vllm_detailed.json")
+    changed["start_times"][3] = math.nan
+    run = read(changed)
+    assert run.detail is not None
+    assert run.detail.sent_s is None
+    assert any("times of sending" in remark for remark in run.remarks)
+
+
+def test_a_mean_that_is_no_number_is_said_to_be_unused() -> None:
+    changed = json.loads(of("vllm_append.json").splitlines()[0])
+    whole = read(changed)
+    remark = read({**changed, "mean_ttft_ms": math.nan, "request_rate": math.inf, "itls": [math.nan]}).remarks[-1]
+    assert remark == "NaN or infinite, and left out: mean_ttft_ms"
+    assert len(read(changed).remarks) == len(whole.remarks) == 1
+
+
+def test_a_guidellm_mean_that_is_no_number_is_said_of_its_own_run() -> None:
+    changed = document("guidellm_concurrent.json")
+    changed["benchmarks"][1]["metrics"]["time_to_first_token_ms"]["successful"]["mean"] = math.nan
+    first, second = read_benchmark(json.dumps(changed).encode())
+    assert not any("NaN" in remark for remark in first.remarks)
+    assert any("metrics.time_to_first_token_ms.successful.mean" in remark for remark in second.remarks)
+
+
+def test_many_hostile_names_stay_within_a_remark() -> None:
+    changed = json.loads(of("vllm_append.json").splitlines()[0])
+    remark = read(changed | {f"<b>\n{'x' * 500}{place}": math.nan for place in range(9)}).remarks[-1]
+    assert len(remark) < 500
+    assert "\n" not in remark
+    assert "and 4 more" in remark
