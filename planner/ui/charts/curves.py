@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from planner.ui.charts.base import Figure, Spec, axis, figure, layer, name, number, scale_for, target_rule, text, tooltip
+from planner.ui.charts.names import OFFSETS_PX, Label, Line, Scale, Spot, name_spots, scale_of
 from planner.ui.colours import HUES
 from planner.ui.words import figure as written
 
@@ -14,11 +17,8 @@ _DASH = [5, 4]
 _POINT_PX = 90
 _NAME_SHARE = 0.98
 Place = Literal["above right", "below right", "above left", "below left"]
-_PLACES: dict[Place, Spec] = {
-    "above right": {"align": "left", "dx": 9, "dy": -8},
-    "below right": {"align": "left", "dx": 9, "dy": 13},
-    "above left": {"align": "right", "dx": -9, "dy": -8},
-    "below left": {"align": "right", "dx": -9, "dy": 13},
+_PLACES: dict[str, Spec] = {
+    place: {"align": "left" if right > 0 else "right", "dx": right, "dy": down} for place, (right, down) in OFFSETS_PX.items()
 }
 
 
@@ -37,7 +37,7 @@ class Curve:
     colour : from planner.ui.colours; None takes the next hue
     dashed : for a formula beside a simulated curve of the same colour
     dots : draw the points alone, for measured or simulated figures on a formula's line
-    name_at : where along the points the name stands, from 0 at the first one to 1 [1]
+    name_at : where along the points the name stands, from 0 at the first one to 1 [1]; elsewhere where it would cover something
     name_place : on which side of that point
     """
 
@@ -79,9 +79,11 @@ def curves(
     for rule in rules:
         layers += target_rule(rule.value, rule.label, axis_name=rule.axis)
     tip = tooltip({"series": "Curve", "x_text": axes[0].title, "y_text": axes[1].title})
-    for index, curve in enumerate(drawn):
+    shown = [(curve, curve.colour or HUES[index % len(HUES)]) for index, curve in enumerate(drawn) if curve.points]
+    spots = _spots([curve for curve, _ in shown], rules, marks, (_scale(x, xs), _scale(y, ys)))
+    for (curve, colour), spot in zip(shown, spots, strict=True):
         encoding: Spec = {"x": x, "y": y, "tooltip": tip}
-        layers += _curve(curve, curve.colour or HUES[index % len(HUES)], encoding)
+        layers += _curve(curve, colour, encoding, spot)
     for mark in marks:
         rows = [{"x": mark.x, "y": mark.y, "label": mark.label}]
         point = {"type": "point", "filled": True, "size": _POINT_PX, "color": mark.colour, "opacity": 1}
@@ -95,18 +97,38 @@ def taller(drawn: Figure, height: int = TALL) -> Figure:
     return Figure({**drawn.spec, "height": height}, drawn.title)
 
 
-def _curve(curve: Curve, colour: str, encoding: Spec) -> list[Spec]:
+def _scale(encoding: Spec, values: Sequence[float]) -> Scale:
+    return scale_of(values, log=encoding["scale"].get("type") == "log")
+
+
+def _spots(drawn: Sequence[Curve], rules: Sequence[Rule], marks: Sequence[Mark], scales: tuple[Scale, Scale]) -> list[Spot]:
+    """Return where each curve's name goes beside the labels of rules and marks."""
+    across, up = scales
+
+    def share(scale: Scale, value: float) -> float:
+        return float(scale.share(np.array([value]))[0])
+
+    labels = [Label(mark.label, share(across, mark.x), share(up, mark.y), mark.place) for mark in marks]
+    labels += [Label(rule.label, 0.0, share(up, rule.value), "above right") for rule in rules if rule.axis == "y"]
+    labels += [Label(rule.label, share(across, rule.value), 1.0, "below right") for rule in rules if rule.axis == "x"]
+    lines = []
+    for curve in drawn:
+        xs, ys = np.array(curve.points, dtype=np.float64).T
+        lines.append(Line(curve.name, across.share(xs), up.share(ys), curve.dots, curve.name_at, curve.name_place))
+    lines += [Line("", np.array([x]), np.array([y]), dots=True, at=0.0, place="above right") for _, x, y, _ in labels[: len(marks)]]
+    return name_spots(lines, labels, HEIGHT)[: len(drawn)]
+
+
+def _curve(curve: Curve, colour: str, encoding: Spec, spot: Spot) -> list[Spec]:
     rows = [{"x": x, "y": y, "series": curve.name, "x_text": written(x), "y_text": written(y)} for x, y in curve.points]
-    if not rows:
-        return []
     if curve.dots:
         mark: Spec = {"type": "point", "filled": True, "size": 46, "color": colour, "opacity": 1}
     else:
         mark = {"type": "line", "color": colour, "strokeWidth": 2, "point": {"size": 1, "opacity": 0}, "clip": True}
         if curve.dashed:
             mark["strokeDash"] = _DASH
-    end = rows[int((len(rows) - 1) * curve.name_at)]
-    label = text(**_PLACES[curve.name_place], color=colour, fontWeight="bold")
+    end = rows[spot.point]
+    label = text(**_PLACES[spot.place], color=colour, fontWeight="bold")
     return [
         layer(rows, mark, **encoding),
         layer([end], label, x=encoding["x"], y=encoding["y"], text=name("series")),

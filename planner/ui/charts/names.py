@@ -1,0 +1,175 @@
+"""Where the names of curves go, so that none covers a curve, a dot, a mark or another name.
+
+A name stays where its view wants it as long as nothing lies there. Else the side and the point along the curve with the least under
+it is taken. The browser decides how wide a chart is, so that two widths are looked at: a column, and the whole page.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.ui.charts.labels import CHARACTER_PX, LINE_PX
+
+Floats = npt.NDArray[np.float64]
+Boxes = list[tuple[float, float, float, float]]
+
+OFFSETS_PX = {"above right": (9, -8), "below right": (9, 13), "above left": (-9, -8), "below left": (-9, 13)}
+"""From a point to the near end of its name, and to the name's middle [px]."""
+WIDTHS_PX = (440.0, 900.0)
+_ALONG = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.12, 0.0)
+_BETWEEN = 12
+_DOT_PX = 5.0
+_PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED = 30.0, 12.0, 4.0, 20.0, 0.1
+
+
+class Scale(NamedTuple):
+    """An axis: its ends in the data's unit; log: logarithmic."""
+
+    low: float
+    high: float
+    log: bool
+
+    def share(self, values: Floats) -> Floats:
+        """Return how far along the axis values lie, from 0 at its low end to 1 at its high end [1]."""
+        if self.log:
+            low, high, values = math.log(self.low), math.log(self.high), np.log(np.maximum(values, self.low))
+        else:
+            low, high = self.low, self.high
+        return np.asarray((values - low) / ((high - low) or 1.0), dtype=np.float64)
+
+
+def scale_of(values: Sequence[float], *, log: bool) -> Scale:
+    """Return an axis over values as Vega draws it: from zero to the next round step, or the values' own range for a logarithm."""
+    if log:
+        positive = [value for value in values if value > 0.0]
+        return Scale(min(positive, default=1.0), max(positive, default=10.0), log=True)
+    low, high = min(0.0, *values, 0.0), max(0.0, *values, 0.0)
+    rough = (high - low) / 10.0
+    if rough <= 0.0:
+        return Scale(0.0, 1.0, log=False)
+    decade = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * decade for factor in (1.0, 2.0, 5.0, 10.0) if factor * decade >= rough * (1.0 - 1e-9))
+    return Scale(math.floor(low / step) * step, math.ceil(high / step) * step, log=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A curve with its name.
+
+    x, y : of its points, as shares of the axes from the bottom left [1]; dots : it is drawn as dots alone
+    at, place : where its view wants the name: along the points from 0 to 1 [1], and on which side
+    """
+
+    name: str
+    x: Floats
+    y: Floats
+    dots: bool
+    at: float
+    place: str
+
+
+class Label(NamedTuple):
+    """A label that stays: of a mark or a rule; x and y as shares of the axes [1], offsets in pixels."""
+
+    text: str
+    x: float
+    y: float
+    place: str
+
+
+class Spot(NamedTuple):
+    """Where a name goes: number of the point, and side of it."""
+
+    point: int
+    place: str
+
+
+def name_spots(lines: Sequence[Line], labels: Sequence[Label], height_px: float) -> list[Spot]:
+    """Return where the name of each line goes; lines have points, and labels stay where they are."""
+    under = [_pixels(lines, labels, width, height_px) for width in WIDTHS_PX]
+    found = []
+    for line in lines:
+        if not line.name:
+            found.append(Spot(_index(line, line.at), line.place))
+            continue
+        best, least = Spot(0, line.place), math.inf
+        for tried, spot in enumerate(_wanted_first(line)):
+            cost = sum(view.cost(line, spot, height_px) for view in under)
+            cost += _MOVED * min(tried, 1) + 1e-3 * tried
+            if cost < least:
+                best, least = spot, cost
+            if least == 0.0:
+                break
+        found.append(best)
+        for view in under:
+            view.taken.append(view.box(line, best, height_px))
+    return found
+
+
+def _index(line: Line, at: float) -> int:
+    return int((len(line.x) - 1) * at)
+
+
+def _wanted_first(line: Line) -> Iterator[Spot]:
+    sides = [line.place, *(place for place in OFFSETS_PX if place != line.place)]
+    for at in (line.at, *_ALONG):
+        for place in sides:
+            yield Spot(_index(line, at), place)
+
+
+@dataclass(slots=True)
+class _View:
+    """A chart at one width: pixels of its lines and dots by curve, and the boxes that are taken [px]."""
+
+    width_px: float
+    lines: list[tuple[Floats, Floats]]
+    dots: tuple[Floats, Floats]
+    taken: Boxes
+
+    def box(self, line: Line, spot: Spot, height_px: float) -> tuple[float, float, float, float]:
+        """Return the box of a name: left, top, right and bottom [px]."""
+        x, y = line.x[spot.point] * self.width_px, (1.0 - line.y[spot.point]) * height_px
+        return _box(line.name, (float(x), float(y)), spot.place)
+
+    def cost(self, line: Line, spot: Spot, height_px: float) -> float:
+        """Return what lies under a name, weighted."""
+        box = self.box(line, spot, height_px)
+        left, top, right, bottom = box
+        cost = _PER_NAME * sum(_meet(box, other) for other in self.taken)
+        cost += _OUTSIDE * (left < 0.0 or top < -LINE_PX or right > self.width_px or bottom > height_px)
+        cost += _PER_DOT * int(_inside(self.dots, box, _DOT_PX).sum())
+        return float(cost + _PER_LINE * sum(bool(_inside(each, box, 0.0).any()) for each in self.lines))
+
+
+def _pixels(lines: Sequence[Line], labels: Sequence[Label], width_px: float, height_px: float) -> _View:
+    drawn, dots = [], [(np.empty(0), np.empty(0))]
+    for line in lines:
+        x, y = line.x * width_px, (1.0 - line.y) * height_px
+        if line.dots:
+            dots.append((x, y))
+        else:
+            places = np.linspace(0.0, len(x) - 1.0, (len(x) - 1) * _BETWEEN + 1)
+            drawn.append((np.interp(places, np.arange(len(x)), x), np.interp(places, np.arange(len(y)), y)))
+    taken = [_box(each.text, (each.x * width_px, (1.0 - each.y) * height_px), each.place) for each in labels]
+    return _View(width_px, drawn, (np.concatenate([x for x, _ in dots]), np.concatenate([y for _, y in dots])), taken)
+
+
+def _box(text: str, at_px: tuple[float, float], place: str) -> tuple[float, float, float, float]:
+    right_px, down_px = OFFSETS_PX[place]
+    wide = CHARACTER_PX * len(text)
+    left = at_px[0] + right_px - (wide if right_px < 0 else 0.0)
+    top = at_px[1] + down_px - LINE_PX / 2.0
+    return (left, top, left + wide, top + LINE_PX)
+
+
+def _inside(points: tuple[Floats, Floats], box: tuple[float, float, float, float], reach_px: float) -> npt.NDArray[np.bool_]:
+    (x, y), (left, top, right, bottom) = points, box
+    return (x > left - reach_px) & (x < right + reach_px) & (y > top - reach_px) & (y < bottom + reach_px)
+
+
+def _meet(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

@@ -1,0 +1,104 @@
+"""Names of curves: they stay where they are wanted while nothing lies there, and cover nothing they needn't."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.ui.charts.curves import HEIGHT, Axis, Curve, Mark, Rule, curves
+from planner.ui.charts.labels import CHARACTER_PX, LINE_PX
+from planner.ui.charts.names import OFFSETS_PX, WIDTHS_PX, Label, Line, Spot, name_spots, scale_of
+
+LINEAR = Axis("x", log=False), Axis("y", log=False)
+ACROSS = np.linspace(0.0, 1.0, 41)
+
+
+def line(name: str, y: np.ndarray, at: float = 1.0, place: str = "above left", *, dots: bool = False) -> Line:
+    return Line(name, ACROSS, y, dots, at, place)
+
+
+def box(one: Line, spot: Spot, width: float) -> tuple[float, float, float, float]:
+    right, down = OFFSETS_PX[spot.place]
+    wide = CHARACTER_PX * len(one.name)
+    left = float(one.x[spot.point]) * width + right - (wide if right < 0 else 0.0)
+    top = (1.0 - float(one.y[spot.point])) * HEIGHT + down - LINE_PX / 2.0
+    return left, top, left + wide, top + LINE_PX
+
+
+def apart(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
+def test_a_name_stays_where_it_is_wanted_while_nothing_lies_there() -> None:
+    rising = line("rising", ACROSS * 0.8)
+    assert name_spots([rising], [], HEIGHT) == [Spot(40, "above left")]
+
+
+@pytest.mark.parametrize("place", list(OFFSETS_PX))
+@pytest.mark.parametrize("shape", ["falling", "rising", "peak"])
+def test_a_name_doesnt_lie_on_its_own_line(shape: str, place: str) -> None:
+    y = {"falling": 0.9 - 0.8 * ACROSS, "rising": 0.1 + 0.8 * ACROSS, "peak": 0.9 - 3.2 * (ACROSS - 0.5) ** 2}[shape]
+    one = line("best K of each", y, 0.5, place)
+    (spot,) = name_spots([one], [], HEIGHT)
+    fine = np.linspace(0.0, 1.0, 2000)
+    for width in WIDTHS_PX:
+        left, top, right, bottom = box(one, spot, width)
+        xs, ys = fine * width, (1.0 - np.interp(fine, ACROSS, y)) * HEIGHT
+        assert not ((xs > left) & (xs < right) & (ys > top) & (ys < bottom)).any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0.05, 0.95), min_size=2, max_size=4), st.sampled_from(list(OFFSETS_PX)))
+def test_names_of_curves_that_end_together_lie_apart(starts: list[float], place: str) -> None:
+    lines = [line(f"departure {index}", start + (0.9 - start) * ACROSS, 1.0, place) for index, start in enumerate(starts)]
+    spots = name_spots(lines, [], HEIGHT)
+    for width in WIDTHS_PX:
+        boxes = [box(one, spot, width) for one, spot in zip(lines, spots, strict=True)]
+        assert all(apart(a, b) for a, b in pairwise(boxes))
+
+
+def test_dots_cover_no_name() -> None:
+    crowd = line("many dots", np.full(41, 0.5), 0.0, "above right", dots=True)
+    other = line("others", np.full(41, 0.5) + 0.03, 0.0, "above right", dots=True)
+    spots = name_spots([crowd, other], [Label("target 1 s", 0.0, 0.6, "above right")], HEIGHT)
+    for width in WIDTHS_PX:
+        for one, spot in zip((crowd, other), spots, strict=True):
+            left, top, right, bottom = box(one, spot, width)
+            for dots in (crowd, other):
+                x, y = dots.x * width, (1.0 - dots.y) * HEIGHT
+                assert not ((x > left) & (x < right) & (y > top) & (y < bottom)).any()
+
+
+@pytest.mark.parametrize(
+    ("values", "log", "ends"),
+    [
+        ([3.0, 97.0], False, (0.0, 100.0)),
+        ([-5.0, 5.0], False, (-5.0, 5.0)),
+        ([0.0], False, (0.0, 1.0)),
+        ([2.0, 64.0], True, (2.0, 64.0)),
+    ],
+)
+def test_an_axis_ends_where_vega_ends_it(values: list[float], log: bool, ends: tuple[float, float]) -> None:
+    assert scale_of(values, log=log)[:2] == pytest.approx(ends)
+
+
+def names(spec: Any) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for each in json.loads(json.dumps(spec))["layer"]:
+        rows = each["data"]["values"]
+        if each["mark"]["type"] == "text" and "series" in rows[0]:
+            found.append((rows[0]["series"], each["mark"]))
+    return found
+
+
+def test_a_chart_names_each_curve_once_and_draws_none_without_points() -> None:
+    points = [(float(x), float(x)) for x in range(10)]
+    drawn = [Curve("one", points), Curve("none", []), Curve("same", points), Curve("dots", points, dots=True)]
+    chart = curves("A finding", LINEAR, drawn, [Rule("y", 5.0, "target"), Rule("x", 4.0, "now")], [Mark(3.0, 3.0, "here")])
+    assert [name for name, _ in names(chart.spec)] == ["one", "same", "dots"]
+    for bad in ([(1.0, 1.0)], [(1.0, 0.0), (2.0, 0.0)]):
+        assert names(curves("A finding", LINEAR, [Curve("one", bad)]).spec)
