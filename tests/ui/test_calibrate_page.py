@@ -156,6 +156,7 @@ def test_without_a_folder_the_record_can_be_downloaded_and_the_page_says_how_to_
     fitted(page)
     assert "PLANNER_HOME" in text_of(page)
     assert "put the file into hardware_profiles/calibrations/cpu-recorded" in text_of(page).replace("\\", "")
+    assert "choose it under Every record" in text_of(page)
     assert not has(page, "calibrate-save")
 
 

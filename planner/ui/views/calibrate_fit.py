@@ -34,7 +34,8 @@ def without_a_home(fit: CalibrationFit) -> str:
     """Return how to keep a record while no folder is named to keep it in; starting the app again ends the session that holds it."""
     return (
         f"Download it: it ends with this session. To plan with it, put the file into hardware_profiles/calibrations/"
-        f"{fit.record.gpu_id} of a folder of yours, and start the app with PLANNER_HOME naming that folder."
+        f"{fit.record.gpu_id} of a folder of yours, start the app with PLANNER_HOME naming that folder, and choose it under Every "
+        "record."
     )
 
 
