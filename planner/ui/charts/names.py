@@ -20,10 +20,10 @@ Boxes = list[tuple[float, float, float, float]]
 OFFSETS_PX = {"above right": (9, -8), "below right": (9, 13), "above left": (-9, -8), "below left": (-9, 13)}
 """From a point to the near end of its name, and to the name's middle [px]."""
 WIDTHS_PX = (440.0, 900.0)
-_ALONG = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.12, 0.0)
+_ALONG = tuple(step / 24.0 for step in range(24, -1, -1))
 _BETWEEN = 12
 _DOT_PX = 5.0
-_PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED = 30.0, 12.0, 4.0, 20.0, 0.1
+_PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED = 30.0, 12.0, 4.0, 60.0, 0.1
 
 
 class Scale(NamedTuple):
