@@ -35,7 +35,9 @@ def errors(fitted_pct: float, held_pct: float | None) -> Evidence:
 def slow(fitted_pct: float = 14.0, held_pct: float | None = 16.0) -> CalibrationRecord:
     record = load_record(H100)
     slower = record.layer_s.model_copy(update={"value": 3.0 * record.layer_s.value, "high": 4.0 * record.layer_s.high})
-    return record.model_copy(update={"id": MINE, "layer_s": slower, "evidence": errors(fitted_pct, held_pct)})
+    return record.model_copy(
+        update={"id": MINE, "engine_version": "0.33.0", "layer_s": slower, "evidence": errors(fitted_pct, held_pct)}
+    )
 
 
 @pytest.fixture
