@@ -3,16 +3,20 @@
 import itertools
 import time
 
+import streamlit as st
+
 from planner.paths import user_home
 from planner.plans import Answer, complete, first_answer
 from planner.plans.results import Plan
 from planner.scenario import Scenario
-from planner.ui.components.simulate_jobs import Tell, kept, result_of
+from planner.ui.components.simulate_jobs import kept, result_of
 
 _WEIGHT = 20_000
 """What a plan weighs among the kept results, in requests: it holds figures of runs, not the runs."""
 _BREATH_S = 0.2
-"""How long the evidence waits, so that the answer reaches the browser before every core is busy; else it comes up to 1 s later."""
+"""How long a new answer is left alone, so that the browser shows it before charts and simulations keep every core busy: without,
+it shows up to a second later."""
+_SHOWN = "_answer_shown"
 _MAX_FILES = 2_000
 _FOLDERS = ("hardware_profiles", "models", "workloads")
 """What a user's folder mirrors. The rest of it, a home folder perhaps, is none of the app's business."""
@@ -37,12 +41,11 @@ def answer_in_stages(scenario: Scenario, catalogue: str) -> Answer | None:
 
 def evidence_in_stages(answer: Answer, catalogue: str) -> Plan | None:
     """Return the whole plan of an answer; None while its evidence is being simulated, after drawing how far that is."""
-
-    def work(tell: Tell) -> Plan:
+    key = ("plan", answer.scenario.digest(), catalogue)
+    if st.session_state.get(_SHOWN) != key:
+        st.session_state[_SHOWN] = key
         time.sleep(_BREATH_S)
-        return complete(answer, tell)
-
-    return result_of("plan", ("plan", answer.scenario.digest(), catalogue), _WEIGHT, work)
+    return result_of("plan", key, _WEIGHT, lambda tell: complete(answer, tell))
 
 
 def catalogue_stamp() -> str:
