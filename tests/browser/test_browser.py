@@ -57,6 +57,11 @@ def click(driver: Chrome, css: str, text: str = "") -> None:
     until(driver, clicked, f"nothing to click: {css} {text}")
 
 
+def open_group(driver: Chrome, group: str) -> None:
+    """Unfold a group of the navigation, so that its pages can be clicked."""
+    click(driver, "[data-testid=stTopNavSection]", group)
+
+
 def idle(driver: Chrome) -> bool:
     """Whether no run is in progress and nothing on the page is left over from the last one."""
     app = all_of(driver, "[data-testid=stApp]")
@@ -200,6 +205,7 @@ def test_catalogue_reads_a_config_and_shows_a_hostile_name_as_text(server: str, 
     config.write_text(json.dumps(CONFIG | {"_name_or_path": "<img src=x onerror=alert(1)>"}), encoding="utf-8")
     driver = browser()
     open_page(driver, f"{server}/?rps=12")
+    open_group(driver, "Trust")
     click(driver, "a", "Catalogue")
     until(
         driver, lambda d: "/catalogue" in d.current_url and all_of(d, "[data-testid=stDataFrame]") and idle(d), "no table is shown"

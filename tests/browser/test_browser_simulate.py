@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from tests.browser.test_browser import all_of, answer, click, console_errors, idle, open_page, shoot, type_into, until
+from tests.browser.test_browser import all_of, answer, click, console_errors, idle, open_group, open_page, shoot, type_into, until
 
 pytestmark = pytest.mark.browser
 OpenBrowser = Callable[..., Chrome]
@@ -54,6 +54,7 @@ def test_inputs_are_in_the_address_and_come_back(server: str, browser: OpenBrows
     type_into(driver, "sim-seqs", "24")
     until(driver, lambda d: "sim-seqs=24" in d.current_url and at_rest(d) not in {"", before}, "the replay did not change")
     changed = answer(driver)
+    open_group(driver, "Trust")
     go_to(driver, "Catalogue")
     until(driver, lambda d: "/catalogue" in d.current_url and idle(d), "the catalogue does not open")
     go_to(driver, "Simulate")
