@@ -11,7 +11,7 @@ from planner.queueing.step_grid import Prefill, ReplicaLimits, check_limits, sha
 from planner.queueing.traffic import Traffic
 from planner.step_model import StepCoefficients, StepShape, step_s
 
-_POINTS = 40
+_POINTS = 160
 _LEAST_DECODE = 0.05
 _FEWEST_DECODE_STEPS = 1e-6
 _TAIL = 0.99
