@@ -1,7 +1,7 @@
 """Starts the app with its first answer ready: `python -m planner.ui.serve [streamlit options]`.
 
 Streamlit imports a page's modules when the first visitor comes, and the planner's own caches are empty then. Both are filled here,
-in the process that serves, before the port opens.
+in the process that serves, before the port opens: the page that the app opens with is drawn once for nobody.
 """
 
 import contextlib
@@ -12,16 +12,21 @@ from planner.errors import InputError
 from planner.paths import ROOT_DIR
 from planner.scenario import Scenario
 
+_REHEARSAL_S = 60.0
+
 
 def prepare() -> None:
-    """Import what the pages need and answer the scenario that the app opens with.
+    """Answer the scenario that the app opens with, and draw its page once.
 
     A fault in the user's own files is left for the page, which can show it.
     """
-    from planner.ui.plans import cached_plan, catalogue_stamp  # noqa: PLC0415 - the import is half of the work
+    from streamlit.testing.v1 import AppTest  # noqa: PLC0415 - imports are half of the work
+
+    from planner.ui.plans import cached_plan, catalogue_stamp  # noqa: PLC0415
 
     with contextlib.suppress(InputError):
         cached_plan(Scenario(), catalogue_stamp())
+    AppTest.from_file(str(ROOT_DIR / "app.py"), default_timeout=_REHEARSAL_S).run()
 
 
 def main(options: Sequence[str]) -> None:
