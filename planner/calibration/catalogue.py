@@ -1,5 +1,6 @@
 """The calibration records that are known: shipped files, and the user's own, which win by id."""
 
+import os
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from planner.errors import InputError
 FOLDER = "calibrations"
 HOSTS = "hosts"
 MAX_FILES = 2_000
+SUFFIX = ".json"
 _ID = re.compile(RECORD_ID)
 
 
@@ -26,28 +28,22 @@ class Stamp(NamedTuple):
 
 def record_paths() -> dict[str, Path]:
     """Return the file of each record by id, host terms apart; the user's files win."""
-    found: dict[str, Path] = {}
-    for folder in folders():
-        for path in _files(folder):
-            if path.parent.name != HOSTS:
-                found[_id_of(path, folder)] = path
-    return found
+    return {record_id: stamp.path for record_id, stamp in _records().items()}
 
 
 def shipped_ids() -> frozenset[str]:
     """Return the ids of the records that ship with the planner, whether or not a file of the user's stands in for them."""
-    folder = folders()[0]
-    return frozenset(_id_of(path, folder) for path in _files(folder) if path.parent.name != HOSTS)
+    return frozenset(_ids(folders()[0]))
 
 
 def own_record_ids() -> frozenset[str]:
     """Return the ids of the records in the user's folder."""
-    return frozenset(_id_of(path, folder) for folder in folders()[1:] for path in _files(folder) if path.parent.name != HOSTS)
+    return frozenset(record_id for folder in folders()[1:] for record_id in _ids(folder))
 
 
 def host_paths() -> dict[str, Path]:
     """Return the file of each set of host terms by id; the user's files win."""
-    return {path.stem: path for folder in folders() for path in _files(folder / HOSTS)}
+    return {host_id: stamp.path for host_id, stamp in _hosts().items()}
 
 
 def folders() -> tuple[Path, ...]:
@@ -59,7 +55,7 @@ def folders() -> tuple[Path, ...]:
 
 def stamps() -> tuple[Stamp, ...]:
     """Return the version of every file of records and host terms: equal when nothing has changed."""
-    return tuple(_stamp(path) for known in (record_paths(), host_paths()) for _, path in sorted(known.items()))
+    return tuple(stamp for known in (_records(), _hosts()) for _, stamp in sorted(known.items()))
 
 
 def load_record(record_id: str) -> CalibrationRecord:
@@ -104,17 +100,45 @@ def save_record(record: CalibrationRecord, folder: Path) -> Path:
     return path
 
 
-def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    found = sorted(path for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern) if path.is_file())
+def _records() -> dict[str, Stamp]:
+    return {record_id: stamp for folder in folders() for record_id, stamp in _ids(folder).items()}
+
+
+def _hosts() -> dict[str, Stamp]:
+    return {name: stamp for folder in folders() for name, stamp in _files(folder / HOSTS).items() if "/" not in name}
+
+
+def _ids(folder: Path) -> dict[str, Stamp]:
+    """Return the records' files of one folder by id, host terms apart."""
+    return {name: stamp for name, stamp in _files(folder).items() if not name.startswith(f"{HOSTS}/")}
+
+
+def _files(folder: Path) -> dict[str, Stamp]:
+    """Return the files in a folder and one level below by their path without suffix, in its order.
+
+    It is asked for every candidate of a plan, so names are compared as text and each file's state is read once.
+    """
+    found: dict[str, Stamp] = {}
+    for entry in _listed(folder):
+        inner = [(f"{entry.name}/", below) for below in _listed(entry.path)] if entry.is_dir() else [("", entry)]
+        for prefix, file in inner:
+            if file.name.endswith(SUFFIX) and file.is_file():
+                status = file.stat()
+                found[prefix + file.name.removesuffix(SUFFIX)] = Stamp(Path(file.path), status.st_mtime_ns, status.st_size)
     if len(found) > MAX_FILES:
         raise InputError("calibrations", len(found), f"must be at most {MAX_FILES} files", f"Clear out {folder.name}")
-    return found
+    return dict(sorted(found.items()))
 
 
-def _id_of(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).with_suffix("").as_posix()
+def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
+    """Return what is in a folder; nothing when there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except PermissionError as fault:
+        raise InputError("calibrations", str(folder), "must be readable", "Give the right to read it, or move it away") from fault
 
 
 def _path_of(name: str, known: dict[str, Path], kind: str) -> Path:

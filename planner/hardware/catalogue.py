@@ -126,15 +126,13 @@ def stamps(folder: Path, suffix: str) -> tuple[Stamp, ...]:
     """Return the files of a folder with this suffix, sorted by name; none when the folder doesn't exist."""
     if not folder.is_dir():
         return ()
-    found: list[Stamp] = []
     with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(suffix) and (path := Path(entry.path)).is_file():
-                status = entry.stat()
-                found.append(Stamp(path, status.st_mtime_ns, status.st_size))
+        found = sorted(
+            (entry.name, entry.path, entry.stat()) for entry in entries if entry.name.endswith(suffix) and entry.is_file()
+        )
     if len(found) > MAX_FILES:
         raise InputError(str(folder), len(found), f"must hold at most {MAX_FILES:,} files", "Move those out that aren't profiles")
-    return tuple(sorted(found))
+    return tuple(Stamp(Path(path), status.st_mtime_ns, status.st_size) for _, path, status in found)
 
 
 def _index(*below: str) -> dict[str, tuple[Stamp, ...]]:
