@@ -4,11 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.plans.market import why_no_price
-from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible
+from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible, Reason
+from planner.plans.search import percent
 from planner.plans.starting import Question
 from planner.units import duration
 
 _NEXT_CANDIDATES = 2
+_NAMED = 3
+_REASONS_BY_PROGRESS: tuple[Reason, ...] = (
+    "layout is not legal",
+    "precision is not supported",
+    "weights do not fit",
+    "KV cache is too small",
+    "requests are too long",
+    "TTFT target cannot be met",
+    "TPOT target cannot be met",
+    "no machine to rent",
+    "costs more than another layout",
+)
 NO_TPOT = "no TPOT: one-token outputs"
 NO_TTFT = "no TTFT: no request got a token"
 
@@ -75,8 +88,8 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
     if chosen is None:
         return tuple(found)
     if chosen.latency is not None and chosen.latency.refused_share > 0.0:
-        share = f"{chosen.latency.refused_share:.2g}"
-        found.append(f"A share of {share} of the requests is longer than max_model_len or the KV cache; the engine refuses them.")
+        share = percent(chosen.latency.refused_share)
+        found.append(f"The engine refuses {share} of the requests, which are longer than max_model_len or the KV cache.")
     if chosen.record is not None and chosen.record.basis in {"prior", "published"}:
         found.append(
             f"Step times of {chosen.gpu_name} are {_basis(chosen.record.basis)}: measure one before you rent many "
@@ -90,8 +103,10 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
     found.extend(_unpriced(outcome, chosen))
     near = _inside_the_noise(outcome, chosen)
     if near:
-        names = ", ".join(c.label for c in near[:3])
-        found.append(f"Inside the noise: {names} cost as much within the calibration's error; choose by availability.")
+        names = ", ".join(c.label for c in near[:_NAMED])
+        more = f" and {len(near) - _NAMED} more" if len(near) > _NAMED else ""
+        verb = "cost" if len(near) > 1 else "costs"
+        found.append(f"Inside the noise: {names}{more} {verb} as much within the calibration's error; choose by availability.")
     if chosen.latency is not None and chosen.latency.binds == "host":
         found.append("The host binds, not the GPU: more API-server processes or smaller replicas help more than a faster GPU.")
     return tuple(found)
@@ -119,14 +134,24 @@ def _inside_the_noise(outcome: Outcome, chosen: Candidate) -> list[Candidate]:
 
 
 def _infeasible_summary(outcome: Outcome) -> str:
-    tried = len(outcome.candidates)
-    reasons: list[str] = [c.rejection.reason for c in outcome.candidates if c.rejection is not None]
-    most = max(dict.fromkeys(reasons), key=reasons.count) if reasons else "nothing was tried"
-    text = f"No configuration of the {_count(tried, 'candidate')} serves this: mostly because the {most}."
-    if most.startswith(("no ", "the ")):
-        text = f"No configuration of the {_count(tried, 'candidate')} serves this: {most}."
+    """Return that nothing serves the scenario: the reason of the layouts that come furthest, and the commonest of the others."""
+    reasons = [each.rejection.reason for each in outcome.candidates if each.rejection is not None]
+    text = f"No configuration of the {_count(len(outcome.candidates), 'candidate')} serves this"
+    furthest = max(reasons, key=_REASONS_BY_PROGRESS.index, default=None)
+    if furthest is not None:
+        others = [reason for reason in reasons if reason != furthest]
+        most = max(dict.fromkeys(others), key=others.count, default=None)
+        text += f": {_clause(furthest)}"
+        if most is not None:
+            count = reasons.count(furthest)
+            text += f" on the {_count(count, 'layout')} that {'comes' if count == 1 else 'come'} furthest"
+            text += f"; {_clause(most)} on {others.count(most)}"
     nearest = outcome.nearest
-    return f"{text} Nearest: {nearest.detail}." if nearest is not None else text
+    return f"{text}. Nearest: {nearest.detail}." if nearest is not None else f"{text}."
+
+
+def _clause(reason: Reason) -> str:
+    return reason if reason.startswith("no ") else f"the {reason}"
 
 
 def _alternative(title: str, patch: dict[str, object], candidate: Candidate, chosen: Candidate) -> Change | None:

@@ -27,7 +27,9 @@ from planner.token_costs import token_costs_s
 from planner.units import duration
 
 _MOST_REFUSED = 0.001
+_MOST_BEYOND_MODEL = 0.01  # a 99th percentile is silent on what the worst hundredth gets
 _LARGEST_UNPRICED_TP = 8
+_WHOLE_PERCENTS = 0.1
 
 
 class Hint(NamedTuple):
@@ -57,9 +59,9 @@ def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, hin
         "coefficients": fitted.coefficients,
         "knobs": knobs,
     }
-    refused = refused_share(demand, replica)
-    if refused > _MOST_REFUSED:
-        return rejected(question, layout, _too_long(question, fitted, refused), **known)
+    too_long = _too_long(question, fitted, refused_share(demand, replica))
+    if too_long is not None:
+        return rejected(question, layout, too_long, **known)
     capacity = _capacity(demand, replica, knobs, scenario.targets, hint)
     known["binds"] = capacity.binds
     if capacity.rate_rps is None:
@@ -101,6 +103,15 @@ def refused_share(demand: Demand, replica: Replica) -> float:
     if replica.max_model_len is not None:
         refused |= requests.prompt_tokens >= replica.max_model_len
     return float(refused.mean())
+
+
+def percent(share: float) -> str:
+    """Return a share for a sentence: whole percents, two figures below ten.
+
+    >>> percent(0.4), percent(0.0025)
+    ('40%', '0.25%')
+    """
+    return f"{share:.0%}" if share >= _WHOLE_PERCENTS else f"{share * 100:.2g}%"
 
 
 def _no_machine(layout: Layout) -> Rejection:
@@ -153,12 +164,33 @@ def _possible(question: Question, layout: Layout, known: dict[str, Any]) -> Cand
     )
 
 
-def _too_long(question: Question, engine: Engine, refused_share: float) -> Rejection:
+def _too_long(question: Question, engine: Engine, refused: float) -> Rejection | None:
+    """Return that too many requests are too long, or None: what the model can't read bars no layout, as no layout would help.
+
+    refused : share of the requests that the engine refuses [1]
+    """
+    longest, most = question.demand.longest_tokens, question.model.max_positions
+    beyond = beyond_model_share(question)
+    if most is not None and beyond > _MOST_BEYOND_MODEL:
+        detail = f"{percent(beyond)} of the prompts are longer than {question.model.name} reads ({most:,} tokens)"
+        remedy = f"Choose a model that reads {longest:,} tokens, or cut the prompts"
+        return Rejection("requests are too long", detail, remedy, longest / most)
+    if refused - beyond <= _MOST_REFUSED:
+        return None
     length = engine.memory.max_model_len
-    longest = question.demand.longest_tokens
-    detail = f"the engine would refuse {refused_share:.0%} of the requests: they exceed its context of {length or 0:,} tokens"
-    remedy = f"Serve with max_model_len {longest:,} or more, on a GPU whose KV cache holds one such request"
-    return Rejection("requests are too long", detail, remedy, longest / length if length else None)
+    detail = f"the engine would refuse {percent(refused)} of the requests: they exceed its context of {length or 0:,} tokens"
+    needed = longest if most is None else min(longest, most)
+    remedy = f"Serve with max_model_len {needed:,} or more, on a GPU whose KV cache holds one such request"
+    return Rejection("requests are too long", detail, remedy, needed / length if length else None)
+
+
+def beyond_model_share(question: Question) -> float:
+    """Share of the larger sample whose prompts no engine serves with the model, as they fill all of its context [1]."""
+    most = question.model.max_positions
+    if most is None:
+        return 0.0
+    prompts = replace(question.demand, count=ANSWER_REQUESTS).requests().prompt_tokens
+    return float((prompts >= most).mean())
 
 
 def _misses(capacity: Capacity, scenario: Scenario) -> Rejection:

@@ -32,6 +32,7 @@ def of(**changes: Any) -> Plan:
 
 
 H100 = {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}
+SLOW = {"ttft_p99_s": 10.0, "tpot_p99_s": 0.05}
 
 
 def test_the_default_question_is_answered_with_figures(default: Plan) -> None:
@@ -213,6 +214,31 @@ def test_a_context_shorter_than_the_requests_is_a_reason_with_its_share() -> Non
     assert "max_model_len" in (rejection.remedy or "")
     assert answer.nearest is None
     assert answer.changes[0].patch == {"engine.max_model_len": None}
+
+
+def test_prompts_beyond_the_model_bar_no_layout_while_the_99th_percentile_is_silent_on_them() -> None:
+    answer = of(workload={"id": "agent"}, model={"id": "gpt-oss-20b", "quantization": "native"}, hardware=H100, targets=SLOW)
+    assert answer.chosen is not None
+    assert answer.chosen.latency is not None
+    assert 0.001 < answer.chosen.latency.refused_share < 0.01
+    assert any("refuses 0.25% of the requests" in warning for warning in answer.warnings)
+
+
+def test_a_model_that_cannot_read_the_prompts_is_the_reason_on_every_layout() -> None:
+    answer = of(workload={"id": "agent"}, model={"id": "mistral-7b-instruct-v0.3"}, hardware=H100, targets=SLOW)
+    rejection = answer.candidates[0].rejection
+    assert answer.chosen is None
+    assert rejection is not None
+    assert rejection.reason == "requests are too long"
+    assert "Mistral-7B-Instruct-v0.3 reads (32,768 tokens)" in rejection.detail
+    assert "16% of the prompts" in rejection.detail
+    assert "max_model_len" not in (rejection.remedy or "")
+
+
+def test_nothing_serves_it_for_the_reason_of_those_that_come_furthest() -> None:
+    gpus = {"gpu_ids": ["l4", "a10", "h100-80g-sxm"], "tensor_parallel": [1]}
+    summary = of(model={"id": "qwen3-32b"}, hardware=gpus, targets={"ttft_p99_s": 1.0, "tpot_p99_s": 0.004}).summary
+    assert "the TPOT target cannot be met on the 1 layout that comes furthest; the weights do not fit on 2" in summary
 
 
 def test_a_tp_size_that_does_not_divide_is_a_reason_not_a_crash() -> None:
