@@ -1,5 +1,8 @@
 """The one error that wrong input raises: it names the field, the value, the bound and the remedy."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from pydantic import ValidationError
 
 _SHOWN_CHARACTERS = 80
@@ -45,6 +48,19 @@ class InputError(ValueError):
         self.bound = bound.rstrip(".")
         self.remedy = remedy.rstrip(".")
         super().__init__(one_line(f"{field} is {shorten(value)}: {self.bound}. {self.remedy}."))
+
+
+def unique_fields(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, whose fields may be there once only: of two values neither is the one that was meant.
+
+    For `json.loads(text, object_pairs_hook=unique_fields)`, which else keeps the last and says nothing.
+    """
+    found: dict[str, Any] = {}
+    for field, value in pairs:
+        if field in found:
+            raise InputError(field, value, "is stated twice in one object", "Keep one of the two")
+        found[field] = value
+    return found
 
 
 def as_input_error(error: ValidationError, document: str) -> InputError:

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from planner.errors import InputError, as_input_error
+from planner.engines import check_block_size
+from planner.errors import InputError, as_input_error, unique_fields
 
 MAX_SCENARIO_BYTES = 64 * 1024
 
@@ -109,6 +110,12 @@ class EngineChoice(_Frozen):
         default=None, min_length=1, max_length=200, description="calibration record to use instead of the shipped one"
     )
 
+    @model_validator(mode="after")
+    def _blocks_that_the_engine_takes(self) -> Self:
+        if self.block_size is not None:
+            check_block_size(self.version, self.block_size)
+        return self
+
 
 class FleetChoice(_Frozen):
     """How much is kept free and how many replicas may fail."""
@@ -176,7 +183,7 @@ def scenario_from_json(text: str | bytes) -> Scenario:
     if len(text) > MAX_SCENARIO_BYTES:
         raise InputError("scenario", len(text), f"must be at most {MAX_SCENARIO_BYTES} bytes", "Give one scenario document")
     try:
-        document = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+        document = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=unique_fields)
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
@@ -197,16 +204,6 @@ def scenario_from_dict(document: object) -> Scenario:
 
 def _refuse_constant(name: str) -> float:
     raise InputError("scenario", name, "must hold finite numbers", "Replace NaN and Infinity by numbers or null")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, whose fields may be there once only: of two values neither is the one that was meant."""
-    found: dict[str, Any] = {}
-    for field, value in pairs:
-        if field in found:
-            raise InputError(field, value, "is stated twice in one object", "Keep one of the two")
-        found[field] = value
-    return found
 
 
 def _refuse_truth_values(value: object, path: str) -> None:

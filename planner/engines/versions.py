@@ -26,6 +26,9 @@ ENGINE_VERSIONS: dict[EngineName, tuple[str, ...]] = {
     "sglang": ("0.5.23",),
     "tensorrt-llm": ("1.2.0",),
 }
+BLOCK_MULTIPLE = 16
+_BLOCK_CHOICES = (16, 32, 64, 128, 256)
+_LAST_MINOR_WITH_BLOCK_CHOICES = 16
 _FAMILIES: dict[EngineName, tuple[int, ...]] = {"sglang": (0, 5, 23), "tensorrt-llm": (1, 2)}
 _RELEASE = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.?(?:post|rc)\d{1,3})?")
 
@@ -110,6 +113,27 @@ def vllm_facts(version: str) -> VllmFacts:
         moe_workspace_persists=minor >= 13,
         model_runner=_model_runner(minor),
     )
+
+
+def check_block_size(version: str, block_size: int) -> int:
+    """Return a block size [token] that the release starts with on a GPU; InputError otherwise.
+
+    Attention kernels take multiples of 16; with another size the engine ends at start-up: "No valid attention backend found …
+    block_size not supported" (vLLM pull request 41363, 2026-04-30). The exception, AMD's AITER kernel for latent attention, takes 1
+    and the engine sets that by itself. Until 0.16 `--block-size` is a choice among powers of two up to 256 (docs.vllm.ai, v0.11.1
+    and v0.16.0, api/vllm/config/cache; the page of v0.26.0 has no such list).
+
+    >>> check_block_size("0.33.0", 48)
+    48
+    """
+    if block_size % BLOCK_MULTIPLE:
+        below = max(BLOCK_MULTIPLE, block_size // BLOCK_MULTIPLE * BLOCK_MULTIPLE)
+        bound = f"must be a multiple of {BLOCK_MULTIPLE}: vLLM has no attention kernel for another one"
+        raise InputError("engine.block_size", block_size, bound, f"Take {below}, or leave it to the engine")
+    if _vllm_minor(version) <= _LAST_MINOR_WITH_BLOCK_CHOICES and block_size not in _BLOCK_CHOICES:
+        known = ", ".join(map(str, _BLOCK_CHOICES))
+        raise InputError("engine.block_size", block_size, f"vLLM {version} takes {known}", "Take one of these, or a later release")
+    return block_size
 
 
 def check_version(engine: EngineName, version: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from planner.errors import InputError, shorten
+from planner.errors import InputError, unique_fields
 from planner.models.spec import MAX_LAYERS
 
 MAX_CONFIG_BYTES = 2 * 2**20
@@ -29,16 +29,22 @@ def parse_config(config: Mapping[str, object] | str | bytes) -> Mapping[str, obj
         bound = f"must be at most {MAX_CONFIG_BYTES:,} bytes"
         raise InputError("config", f"{len(config):,} bytes", bound, "Give the config.json, not the weights or the tokenizer")
     try:
-        parsed = json.loads(config)
+        parsed = json.loads(config, object_pairs_hook=unique_fields)
     except RecursionError:
-        raise InputError(
-            "config", shorten(config, 40), "must not be nested this deeply", "Give the model's own config.json"
-        ) from None
+        raise InputError("config", _start(config), "must not be nested this deeply", "Give the model's own config.json") from None
+    except InputError as fault:
+        raise InputError(f"config.{fault.field}", fault.value, fault.bound, fault.remedy) from None
     except ValueError as error:
-        raise InputError("config", shorten(config, 40), f"must be JSON ({error})", "Give the model's own config.json") from None
+        raise InputError("config", _start(config), f"must be JSON ({error})", "Give the model's own config.json") from None
     if not isinstance(parsed, dict):
         raise InputError("config", parsed, "must be a JSON object", "Give the model's own config.json")
     return parsed
+
+
+def _start(config: str | bytes) -> str:
+    """Return how a file begins, to recognise it by."""
+    head = config[:40]
+    return head if isinstance(head, str) else head.decode("utf-8", errors="replace")
 
 
 def checked_name(name: object, where: str) -> str:

@@ -2,7 +2,6 @@
 
 import difflib
 import functools
-import json
 import tomllib
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 from planner.errors import InputError, as_input_error
 from planner.paths import WORKLOADS_DIR, user_home
 from planner.workloads.lengths import RowsLengths
-from planner.workloads.trace import load_trace, read_document, save_trace
+from planner.workloads.trace import load_trace, read_document, read_json, save_trace
 from planner.workloads.workload import Workload
 
 _KEPT_IN_MEMORY = 16
@@ -116,7 +115,7 @@ def _directories() -> Iterator[Path]:
 
 @functools.lru_cache(maxsize=256)
 def _read(path: Path, _mtime_ns: int) -> Workload:
-    document = read_document(path, tomllib.loads if path.suffix == ".toml" else json.loads)
+    document = read_document(path, tomllib.loads if path.suffix == ".toml" else read_json)
     try:
         workload = Workload.model_validate(document)
     except ValidationError as error:

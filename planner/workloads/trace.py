@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from planner.errors import InputError, as_input_error
+from planner.errors import InputError, as_input_error, unique_fields
 from planner.paths import WORKLOADS_DIR, user_home
 from planner.provenance import Source
 from planner.units import US
@@ -208,7 +208,7 @@ def _read(path: Path, _mtime_ns: int) -> Trace | Histogram:
 
 
 def _read_meta(path: Path) -> TraceMeta:
-    for suffix, parse in ((".toml", tomllib.loads), (".json", json.loads)):
+    for suffix, parse in ((".toml", tomllib.loads), (".json", read_json)):
         described = path.with_suffix(suffix)
         if described.is_file():
             return _parse_meta(described, read_document(described, parse))
@@ -223,6 +223,11 @@ def _parse_meta(path: Path, document: object) -> TraceMeta:
     if meta.id != path.stem:
         raise InputError(f"{path.name}.id", meta.id, f"must be {path.stem}, as the file is named", "Rename one of them")
     return meta
+
+
+def read_json(text: str) -> object:
+    """Return a JSON document; InputError, a ValueError, when it states a field twice."""
+    return json.loads(text, object_pairs_hook=unique_fields)
 
 
 def read_document(path: Path, parse: Callable[[str], object]) -> object:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.engines import USER_SOURCE, EngineConfig
+from planner.engines import USER_SOURCE, EngineConfig, check_block_size
 from planner.errors import InputError
+from planner.scenario import scenario_from_dict
 
 VALUES = {"version": "0.33.0", "max_num_seqs": 256, "max_num_batched_tokens": 2048, "gpu_memory_utilization": 0.9}
 
@@ -107,3 +108,29 @@ def test_equal_settings_are_one_cache_key_and_survive_json() -> None:
 )
 def test_graphs_reach_twice_the_sequences(changes: dict[str, object], tokens: int | None) -> None:
     assert config(**changes).largest_graph_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("version", "size", "says"),
+    [
+        ("0.33.0", 1, "multiple of 16"),
+        ("0.33.0", 8, "multiple of 16"),
+        ("0.33.0", 17, "multiple of 16"),
+        ("0.16.0", 48, "16, 32, 64"),
+    ],
+)
+def test_a_block_size_without_a_kernel_is_refused(version: str, size: int, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        check_block_size(version, size)
+    assert (caught.value.field, caught.value.value) == ("engine.block_size", size)
+
+
+@pytest.mark.parametrize(("version", "size"), [("0.16.0", 256), ("0.26.0", 48), ("0.33.0", 16), ("0.33.0", 1072)])
+def test_a_block_size_with_a_kernel_is_taken(version: str, size: int) -> None:
+    assert check_block_size(version, size) == size
+    assert scenario_from_dict({"engine": {"version": version, "block_size": size}}).engine.block_size == size
+
+
+def test_a_scenario_refuses_the_block_size_that_its_engine_refuses() -> None:
+    with pytest.raises(InputError, match=r"engine\.block_size is 24.*Take 16, or leave it to the engine"):
+        scenario_from_dict({"engine": {"block_size": 24}})

@@ -185,3 +185,14 @@ def test_junk_makes_a_model_or_an_input_error(family: str, junk: dict[str, objec
     except InputError:
         return
     assert spec.total_params > 0
+
+
+def test_a_key_that_is_stated_twice_is_refused_and_named() -> None:
+    with pytest.raises(InputError, match="twice") as caught:
+        model_from_config('{"model_type": "llama", "hidden_size": 4096, "hidden_size": 8192}', "mine")
+    assert (caught.value.field, caught.value.value) == ("config.hidden_size", 8192)
+
+
+def test_what_is_not_json_is_shown_as_the_text_that_it_is() -> None:
+    with pytest.raises(InputError, match=r"config is '\{oops': must be JSON"):
+        model_from_config(b"{oops", "mine")

@@ -73,3 +73,10 @@ def test_a_file_that_unfolds_beyond_the_memory_is_not_unfolded(folder: Path) -> 
     (folder / "mine.json").write_text(json.dumps(META | {"rows": 10**9}))
     with pytest.raises(InputError, match="rows"):
         load_trace("mine")
+
+
+def test_a_field_stated_twice_is_named(folder: Path) -> None:
+    pq.write_table(pa.table(GOOD), folder / "mine.parquet")
+    (folder / "mine.json").write_text(json.dumps(META)[:-1] + ', "rows": 4}')
+    with pytest.raises(InputError, match=r"mine\.json.*rows is 4: is stated twice"):
+        load_trace("mine")
