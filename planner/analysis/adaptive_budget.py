@@ -12,7 +12,7 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.parallel import in_parallel
 from planner.analysis.served import Served, saturated_rps, serve, served, targets_of, with_knobs
 from planner.errors import InputError
-from planner.simulator import Estimate, over_replications
+from planner.simulator import Estimate, over_replications, percentile_s
 from planner.simulator.adaptive import AdaptiveResult, Observation, Range, simulate_adaptive
 from planner.workloads import RateProfile, Requests, load_profile
 
@@ -66,7 +66,7 @@ def controller(rule: Rule, least: int, largest: int) -> Callable[[Observation], 
 
     def decide(seen: Observation) -> int:
         deep = seen.waiting >= rule.deep_requests
-        breached = len(seen.tpot_s) > 0 and float(np.percentile(seen.tpot_s, _PERCENTILE)) > rule.tpot_s
+        breached = len(seen.tpot_s) > 0 and percentile_s(seen.tpot_s, _PERCENTILE) > rule.tpot_s
         if breached and not (deep and rule.on_breach == "lower when nobody waits"):
             return max(least, int(seen.budget_tokens / rule.step))
         if deep:
@@ -235,8 +235,9 @@ def _first(case: Case, budgets: tuple[int, ...]) -> int:
 
 
 def _moved(engine: Case, days: list[Requests], allowed: Range, rule: Rule) -> list[AdaptiveResult]:
+    """Return each day under the controller, one after the other: it runs in Python, which takes one core at a time."""
     decide = controller(rule, allowed.least, engine.limits.max_num_batched_tokens)
-    return in_parallel(lambda each: simulate_adaptive(each, engine.limits, engine.coefficients, allowed, decide), days)
+    return [simulate_adaptive(each, engine.limits, engine.coefficients, allowed, decide) for each in days]
 
 
 def _day_run(budget: int | None, runs: Sequence[Served | None]) -> DayRun | None:

@@ -1,7 +1,9 @@
 """Asynchronous scheduling in simulated runs: on steps of a given length, and on the case's own engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from planner.analysis.async_scheduling import mean_ttft_s
 from planner.analysis.case import Case
@@ -11,7 +13,6 @@ from planner.simulator import EngineLimits, SimulationOptions, Stop, measured_s,
 from planner.step_model import StepCoefficients
 from planner.workloads import Requests
 
-_WHOLE_PROMPT_TOKENS = 2**24
 _PLENTY_BLOCKS = 2**24
 
 
@@ -24,7 +25,7 @@ class Sides(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FixedSteps:
-    """A run whose steps take a given time on host and GPU, with every prompt in one step.
+    """A run whose steps take a given time on host and GPU whatever they hold, with every prompt in one step.
 
     step_s : mean step [s]; ttft_s : mean TTFT [s]; formula_ttft_s : the same by formula
     wasted_rows : rows a request computed after its end [row]
@@ -95,10 +96,12 @@ def _busy_requests(case: Case, sides: Sides, sequences: float, count: int) -> Re
 
 
 def _fixed(requests: Requests, sides: Sides, *, overlapped: bool, stop: Stop) -> FixedSteps:
+    """Serve requests on steps of a fixed length: prompts of one token take as long as any others, and all fit every step."""
+    short = replace(requests, prompt_tokens=np.ones(len(requests), np.int64), cached_prompt_tokens=None)
     zero = dict.fromkeys(StepCoefficients._fields, 0.0)
     costs = {"layers_s": sides.gpu_s, "host_s": sides.host_s, "host_overlap": float(overlapped), "expert_miss_ratio": 1.0}
-    limits = EngineLimits(len(requests), _WHOLE_PROMPT_TOKENS, 16, _PLENTY_BLOCKS, async_scheduling=overlapped)
-    result = simulate(requests, limits, StepCoefficients(**zero | costs), SimulationOptions(stop=stop))
+    limits = EngineLimits(len(requests), 2 * len(requests), 16, _PLENTY_BLOCKS, async_scheduling=overlapped)
+    result = simulate(short, limits, StepCoefficients(**zero | costs), SimulationOptions(stop=stop, over_time=False))
     return FixedSteps(
         step_s=result.averages.step_s,
         ttft_s=float(measured_s(result, "ttft").mean()),
@@ -110,5 +113,5 @@ def _fixed(requests: Requests, sides: Sides, *, overlapped: bool, stop: Stop) ->
 def _own(case: Case, requests: Requests, *, overlapped: bool) -> OwnEngine:
     limits = case.limits._replace(async_scheduling=overlapped)
     costs = case.coefficients._replace(host_overlap=float(overlapped))
-    summary = summarise(simulate(requests, limits, costs))
+    summary = summarise(simulate(requests, limits, costs, SimulationOptions(over_time=False)))
     return OwnEngine(summary.ttft.percentiles[99.0].value + case.request_s, summary.tpot.percentiles[99.0].value)

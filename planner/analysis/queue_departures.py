@@ -17,7 +17,7 @@ from planner.analysis.served import stretched
 from planner.analysis.steps import prefill_s, require_tokens
 from planner.errors import InputError
 from planner.queueing import mg1_wait_s
-from planner.simulator import TARGET_PERCENTILE, EngineLimits, measured_s, percentile_s, simulate
+from planner.simulator import TARGET_PERCENTILE, EngineLimits, SimulationOptions, measured_s, percentile_s, simulate
 from planner.workloads import Arrivals, PoissonArrivals, Requests
 
 Floats = npt.NDArray[np.float64]
@@ -25,6 +25,7 @@ Step = Literal["queue", "batched service", "decode interference", "KV admission"
 STEPS: tuple[Step, ...] = ("queue", "batched service", "decode interference", "KV admission", "arrivals and caching")
 Tell = Callable[[str, float], None]
 
+_OPTIONS = SimulationOptions(over_time=False)
 _GRID = (0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _MOST_UTILISATION = 64.0
 _BISECTIONS = 6
@@ -202,7 +203,11 @@ class Departures:
 def departures(
     case: Case, stream: Stream, around: Surroundings, reference: float, tell: Tell = lambda _text, _share: None
 ) -> Departures:
-    """Return the simulated tails; reference : utilisation above 0 at which departures are compared [1]; tell : gets progress."""
+    """Return the simulated tails; reference : utilisation above 0 at which departures are compared [1]; tell : gets progress.
+
+    A departure that changes nothing here isn't simulated again: a KV cache with room for all that ran in one without bounds, and
+    Poisson arrivals without a prefix cache.
+    """
     if case.ttft_p99_s is None:
         raise InputError("ttft_p99_s", None, "is required", "Give a target for p99 TTFT")
     if not 0.0 < reference < _MOST_UTILISATION:
@@ -212,14 +217,31 @@ def departures(
     reference = round(reference, _DIGITS)
     done: list[str] = []
 
-    def one(step: Step) -> Departure:
-        found = departure_of(case, stream, around, step, reference)
+    def note(step: Step) -> None:
         done.append(step)
         tell(f"Simulated {', '.join(done)}", len(done) / len(STEPS))
+
+    def one(step: Step, before: _Runs | None = None) -> tuple[Departure, _Runs]:
+        found = _departure(_Asked(case, stream, around, reference), step, before)
+        note(step)
         return found
 
+    def engine() -> list[Departure]:
+        decode, endless = one("decode interference")
+        blocks = limits_at(case, stream, around, "KV admission").num_blocks
+        longest = -(-int(stream.requests.prompt_tokens.max()) // case.limits.block_size)
+        roomy = {at: run for at, run in endless.items() if run.used.peak_blocks + longest <= blocks}
+        admission, _ = one("KV admission", {at: run.within(blocks) for at, run in roomy.items()})
+        if around.cached_share == 0.0 and isinstance(around.arrivals, PoissonArrivals):
+            note("arrivals and caching")
+            return [decode, admission, replace(admission, step="arrivals and caching")]
+        return [decode, admission, one("arrivals and caching")[0]]
+
+    def prompts() -> list[Departure]:
+        return [one("queue")[0], one("batched service")[0]]
+
     tell("Serving the prompts one at a time", 0.0)
-    found = tuple(in_parallel(one, STEPS))
+    found = tuple(each for part in in_parallel(lambda work: work(), (prompts, engine)) for each in part)
     queue = next(point for point in found[0].points if point.utilisation == reference)
     rate_rps = reference / stream.service.mean_s
     wait_s = mg1_wait_s(rate_rps, stream.service.mean_s, stream.service.cv2)
@@ -241,31 +263,66 @@ def limits_at(case: Case, stream: Stream, around: Surroundings, step: Step) -> E
 
 def departure_of(case: Case, stream: Stream, around: Surroundings, step: Step, reference: float) -> Departure:
     """Return the engine with one departure and those before it; reference : utilisation at which they are compared [1]."""
+    return _departure(_Asked(case, stream, around, reference), step, None)[0]
+
+
+class _Asked(NamedTuple):
+    case: Case
+    stream: Stream
+    around: Surroundings
+    reference: float
+
+
+class _Used(NamedTuple):
+    """What a run took: preemptions and rejected requests; peak_blocks : KV blocks at most [block], and their share of all [1]."""
+
+    preemptions: int
+    rejected: int
+    peak_blocks: int
+    peak_kv_share: float
+
+
+class _Run(NamedTuple):
+    point: TailPoint
+    used: _Used
+
+    def within(self, blocks: int) -> "_Run":
+        """Return the same run in a cache of so many blocks, which must hold it."""
+        return self._replace(used=self.used._replace(peak_kv_share=self.used.peak_blocks / blocks))
+
+
+_Runs = dict[float, _Run]
+
+
+def _departure(asked: _Asked, step: Step, known: _Runs | None) -> tuple[Departure, _Runs]:
+    """Return one departure and its runs by utilisation; known : runs that need no simulation."""
+    case, stream, around, reference = asked
     limits = limits_at(case, stream, around, step)
     target_s = float(case.ttft_p99_s or 0.0)
-    runs: dict[float, TailPoint] = {}
+    runs: _Runs = {}
 
     def at(utilisation: float) -> TailPoint:
         utilisation = round(utilisation, _DIGITS)
         if utilisation not in runs:
-            runs[utilisation] = _point(case, _served(stream, step, utilisation), limits, utilisation)[0]
-        return runs[utilisation]
+            found = (known or {}).get(utilisation)
+            runs[utilisation] = found or _run(case, _served(stream, step, utilisation), limits, utilisation)
+        return runs[utilisation].point
 
     for utilisation in _GRID:
         if not at(utilisation).keeps_up:
             break
     planned = _largest(lambda utilisation: at(utilisation).meets(target_s))
-    last, used = _point(case, _served(stream, step, reference), limits, reference)
-    runs[reference] = last
-    return Departure(
+    last, used = at(reference), runs[reference].used
+    departure = Departure(
         step,
-        tuple(runs[utilisation] for utilisation in sorted(runs)),
+        tuple(runs[utilisation].point for utilisation in sorted(runs)),
         planned,
         last.ttft_p99_s if last.keeps_up else None,
         used.preemptions,
         used.rejected,
         used.peak_kv_share,
     )
+    return departure, runs
 
 
 def _served(stream: Stream, step: Step, utilisation: float) -> Requests:
@@ -276,20 +333,16 @@ def _served(stream: Stream, step: Step, utilisation: float) -> Requests:
     return requests
 
 
-class _Used(NamedTuple):
-    preemptions: int
-    rejected: int
-    peak_kv_share: float
-
-
-def _point(case: Case, requests: Requests, limits: EngineLimits, utilisation: float) -> tuple[TailPoint, _Used]:
-    result = simulate(requests, limits, case.coefficients)
+def _run(case: Case, requests: Requests, limits: EngineLimits, utilisation: float) -> _Run:
+    result = simulate(requests, limits, case.coefficients, _OPTIONS)
     ttft_s, wait_s = measured_s(result, "ttft"), measured_s(result, "queue")
-    used = _Used(result.totals.preemptions, int(result.rejected.sum()), result.averages.peak_kv_share)
+    share = result.averages.peak_kv_share
+    used = _Used(result.totals.preemptions, int(result.rejected.sum()), round(share * limits.num_blocks), share)
     if len(ttft_s) == 0:
-        return TailPoint(utilisation, None, None, keeps_up=False), used
+        return _Run(TailPoint(utilisation, None, None, keeps_up=False), used)
     tail_s = percentile_s(ttft_s, TARGET_PERCENTILE) + case.request_s
-    return TailPoint(utilisation, tail_s, float(wait_s.mean()), result.verdict != "overloaded" and result.finished), used
+    keeps_up = result.verdict != "overloaded" and result.finished
+    return _Run(TailPoint(utilisation, tail_s, float(wait_s.mean()), keeps_up), used)
 
 
 def _largest(meets: Callable[[float], bool]) -> float | None:

@@ -86,33 +86,51 @@ def simulate_adaptive(
     state = build_state(intake.queue, limits, "length", int(c.window_tokens), LogSize())
     at_s, budgets = [0.0], [allowed.first]
     state.g[n.MAX_TOKENS] = allowed.first
-    seen_s = 0.0
+    window = _Window()
     state.f[n.PAUSE_AT] = allowed.interval_s
     while (status := run_kernel(state, c)) == PAUSED:
         now_s = float(state.f[n.CLOCK])
-        budget = controller(_observed(state, seen_s, now_s))
+        budget = controller(_observed(state, window, now_s))
         _check_budget(budget, allowed, limits)
         if budget != budgets[-1]:
             at_s.append(now_s)
             budgets.append(budget)
             state.g[n.MAX_TOKENS] = budget
-        seen_s = now_s
         state.f[n.PAUSE_AT] = (np.floor(now_s / allowed.interval_s) + 1.0) * allowed.interval_s
     if status == STUCK:
         raise RuntimeError("The simulated engine has requests and nothing in flight, yet schedules nothing")
     run = Run(state, intake, finished=status != OUT_OF_STEPS)
-    result = result_of_run(run, requests, limits, SimulationOptions())
+    result = result_of_run(run, requests, limits, SimulationOptions(over_time=False))
     return AdaptiveResult(result, np.array(at_s), np.array(budgets, np.int64))
 
 
-def _observed(state: State, since_s: float, now_s: float) -> Observation:
-    """Return what happened after since_s and up to now_s; the step in flight may already have later times, which stay unseen."""
-    arrival_s, first_s, finish_s = state.times[n.ARRIVAL], state.times[n.FIRST_TOKEN], state.times[n.FINISH]
-    arrived = int(np.searchsorted(arrival_s, now_s, side="right"))
-    begun = (first_s > since_s) & (first_s <= now_s)
-    outputs = state.asked[n.OUTPUT]
-    ended = (finish_s > since_s) & (finish_s <= now_s) & (outputs > 1)
-    return Observation(
+@dataclass(slots=True)
+class _Window:
+    """What a controller has seen so far.
+
+    until_s : time of its last observation [s]
+    ended : so many requests, first by arrival, had all ended by then: no later interval sees them again
+    """
+
+    until_s: float = 0.0
+    ended: int = 0
+
+
+def _observed(state: State, window: _Window, now_s: float) -> Observation:
+    """Return what happened since the window's end and up to now_s, and move the window on.
+
+    The step in flight may already have later times, which stay unseen.
+    """
+    arrived = int(np.searchsorted(state.times[n.ARRIVAL], now_s, side="right"))
+    open_ = slice(window.ended, arrived)
+    arrival_s, first_s, finish_s = (state.times[row, open_] for row in (n.ARRIVAL, n.FIRST_TOKEN, n.FINISH))
+    outputs = state.asked[n.OUTPUT, open_]
+    begun = (first_s > window.until_s) & (first_s <= now_s)
+    over = finish_s <= now_s
+    if state.g[n.PREEMPTIONS] > 0:
+        over[_begun_again(state, window.ended, arrived)] = False
+    ended = over & (finish_s > window.until_s) & (outputs > 1)
+    seen = Observation(
         now_s=now_s,
         budget_tokens=int(state.g[n.MAX_TOKENS]),
         waiting=_waiting(state, arrived),
@@ -120,6 +138,21 @@ def _observed(state: State, since_s: float, now_s: float) -> Observation:
         ttft_s=(first_s - arrival_s)[begun],
         tpot_s=(finish_s - first_s)[ended] / (outputs[ended] - 1),
     )
+    window.until_s = now_s
+    window.ended += len(over) if over.all() else int(over.argmin())
+    return seen
+
+
+def _begun_again(state: State, first: int, end: int) -> npt.NDArray[np.int64]:
+    """Return which requests from `first` up to `end` were preempted and go on, counted from `first`.
+
+    Their time of finish is that of the last token before, until the next one comes.
+    """
+    held = np.ones(len(state.slots), np.bool_)
+    held[state.lists[n.FREE_LIST, : state.g[n.FREE_SLOTS]]] = False
+    waits = state.heap[: state.g[n.HEAPED]] if state.g[n.PRIORITY] else state.lists[n.STACK_LIST, : state.g[n.STACKED]]
+    found = np.concatenate([state.slots[held, n.REQUEST], waits])
+    return np.asarray(found[(found >= first) & (found < end)] - first, dtype=np.int64)
 
 
 def _waiting(state: State, arrived: int) -> int:

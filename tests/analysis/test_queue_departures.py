@@ -56,6 +56,16 @@ def test_one_prompt_at_a_time_with_exponential_times_is_mm1() -> None:
     assert queue.planned == pytest.approx(0.707, abs=0.025)
 
 
+@pytest.mark.parametrize("kv_tokens", [20_000, 60_000, CASE.kv_tokens])
+def test_runs_that_departures_share_are_what_each_would_simulate(kv_tokens: int) -> None:
+    around = replace(ALONE, kv_tokens=kv_tokens)
+    stream = stream_of(CASE, Prompts(2048.0, 0.5), around, 600)
+    for found in departures(CASE, stream, around, 0.5).departures:
+        alone = departure_of(CASE, stream, around, found.step, 0.5)
+        assert found == replace(alone, peak_kv_share=found.peak_kv_share)
+        assert found.peak_kv_share == pytest.approx(alone.peak_kv_share, rel=1e-9)
+
+
 def test_equal_prompts_wait_half_as_long_as_exponential_ones() -> None:
     queue, service = queue_alone(0.0, 40_000)
     for point in queue.points:

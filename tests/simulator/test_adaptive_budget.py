@@ -84,7 +84,9 @@ def _plain(table: RequestTable, limits: EngineLimits, at_s: np.ndarray, budgets:
     return sequences
 
 
-def test_controller_sees_each_request_once_and_nothing_of_the_future() -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("num_blocks", [4000, 400])
+def test_controller_sees_each_request_once_and_nothing_of_the_future(num_blocks: int, asynchronous: bool) -> None:
     seen: list[Observation] = []
 
     def controller(observed: Observation) -> int:
@@ -92,7 +94,9 @@ def test_controller_sees_each_request_once_and_nothing_of_the_future() -> None:
         return observed.budget_tokens
 
     table = requests(rate_rps=300.0)
-    found = simulate_adaptive(table, LIMITS, C, Range(32, 512, 0.1), controller).result
+    limits = LIMITS._replace(num_blocks=num_blocks, async_scheduling=asynchronous)
+    found = simulate_adaptive(table, limits, C, Range(32, 512, 0.1), controller).result
+    assert (found.totals.preemptions > 10) == (num_blocks == 400)
     ttft_s = found.first_token_s - found.arrival_s
     gaps = found.output_tokens - 1
     tpot_s = (found.finish_s - found.first_token_s) / np.maximum(gaps, 1)
@@ -102,7 +106,8 @@ def test_controller_sees_each_request_once_and_nothing_of_the_future() -> None:
         ended = (found.finish_s > before.now_s) & (found.finish_s <= now.now_s) & (gaps > 0)
         assert sorted(now.tpot_s) == sorted(tpot_s[ended])
         arrived = int((found.arrival_s <= now.now_s).sum())
-        assert now.waiting == arrived - int((found.first_scheduled_s < now.now_s).sum())
+        first_waits = arrived - int((found.first_scheduled_s < now.now_s).sum())
+        assert now.waiting == first_waits if num_blocks == 4000 else now.waiting >= first_waits
         assert now.now_s > before.now_s
     assert max(observed.waiting for observed in seen) > 5
 
