@@ -109,11 +109,11 @@ def simulated_speculation(
         tokens_a_row=1.0 + accepted / rows if rows else 1.0,
         rows=rows,
         budget_tokens=_limits(case, batch).max_num_batched_tokens,
-        most_scheduled_tokens=asked_run.most_scheduled_tokens,
+        most_scheduled_tokens=asked_run.totals.most_scheduled,
         cut_drafts=asked_run.totals.cut,
         made_drafts=asked_run.totals.drafted,
         stale_blocks=max(run.totals.stale_blocks for run in runs),
-        preemptions=sum(each.preemptions for each in asked_run.plain.sequences),
+        preemptions=sum(each.preemptions for each in asked_run.sequences),
         watched=tuple(asked_run.watched),
     )
 
@@ -137,7 +137,7 @@ def _both(case: Case, context_tokens: float, batch: int, rule: DraftRule) -> tup
     plain = simulate(requests, limits, case.coefficients, _OPTIONS)
     times = [
         (each.first_scheduled_s or 0.0, each.first_token_s or 0.0, each.finish_s or 0.0, each.output_tokens)
-        for each in run.plain.sequences
+        for each in run.sequences
     ]
     columns = np.array(times, np.float64).T
     drafted = refilled(columns[0], columns[1], columns[2], columns[3])

@@ -181,8 +181,10 @@ class PlainScheduler:
 
     def _cut_long_prefill(self, tokens: int) -> int:
         threshold = self.limits.long_prefill_token_threshold
+        if not 0 < threshold < tokens:
+            return tokens
         alone = len(self.running) + self.num_waiting <= 1
-        return threshold if 0 < threshold < tokens and not alone else tokens
+        return tokens if alone else threshold
 
     def _take_victim(self) -> Sequence:
         if self.limits.policy == "fcfs":
@@ -246,9 +248,10 @@ class PlainScheduler:
         """Take the blocks that `tokens` more tokens need; False when the pool can't give them all."""
         reach = sequence.computed + tokens
         needed = self._blocks_for(reach) - len(sequence.blocks)
-        if needed > self.pool.free:
-            return False
-        sequence.blocks.extend(self.pool.take(needed))
+        if needed > 0:
+            if needed > self.pool.free:
+                return False
+            sequence.blocks.extend(self.pool.take(needed))
         self._hash_blocks(sequence, min(reach, sequence.known_tokens))
         return True
 

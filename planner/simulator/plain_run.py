@@ -1,6 +1,7 @@
 """Runs the plain scheduler over a list of requests on a virtual clock."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
 from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
@@ -61,10 +62,19 @@ def run_plain(
     With asynchronous scheduling a step is decided when the one before it starts, on what is known then; without it, when the one
     before it has ended. Requests that arrive at the moment of a decision take part in it.
     """
-    everyone = sorted(sequences, key=lambda sequence: (sequence.arrival_s, sequence.index))
-    scheduler = scheduler or PlainScheduler(limits, stop)
+    everyone = in_order(sequences)
+    return PlainResult(everyone, list(plain_steps(everyone, scheduler or PlainScheduler(limits, stop), step_time)))
+
+
+def in_order(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Return sequences by arrival, ties by index."""
+    return sorted(sequences, key=lambda sequence: (sequence.arrival_s, sequence.index))
+
+
+def plain_steps(everyone: Many[Sequence], scheduler: PlainScheduler, step_time: StepTime) -> Iterator[Batch]:
+    """Serve sequences in order of arrival and give each step once it has run; see `run_plain`."""
+    limits = scheduler.limits
     arrivals = [sequence for sequence in everyone if _accept(sequence, limits)]
-    steps: list[Batch] = []
     clock_s = 0.0
     batch: Batch | None = None
     arrived = 0
@@ -77,15 +87,14 @@ def run_plain(
             batch = _decide_with_none_in_flight(scheduler, start_s)
         batch.start_s = start_s
         batch.duration_s = step_time(batch)
-        steps.append(batch)
         following = None
         if limits.async_scheduling:
             arrived = _add_arrived(scheduler, arrivals, arrived, start_s)
             following = _decide(scheduler, start_s)
         scheduler.update(batch)
         clock_s = batch.end_s
+        yield batch
         batch = following
-    return PlainResult(everyone, steps)
 
 
 def _accept(sequence: Sequence, limits: EngineLimits) -> bool:

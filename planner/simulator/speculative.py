@@ -6,6 +6,8 @@ by the budget and by max_model_len, not by what the request may still bring: the
 """
 
 from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
@@ -16,7 +18,7 @@ from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
 from planner.simulator.inputs import RequestArrays
 from planner.simulator.limits import EngineLimits, Stop, check_coefficients, check_limits
 from planner.simulator.plain_loop import Batch, PlainScheduler, Row, Sequence
-from planner.simulator.plain_run import PlainResult, run_plain
+from planner.simulator.plain_run import StepTime, in_order, plain_steps
 from planner.step_model import Number, StepCoefficients, StepShape, step_s
 
 MOST_DRAFTS = 64
@@ -119,6 +121,7 @@ class DraftTotals:
     drafted, accepted : drafts verified and accepted in them [token]
     cut : drafts that were made and that the budget had no room for [token]
     stale_blocks : most blocks that one sequence held beyond what is computed, after a rejection [block]
+    most_scheduled : most tokens of a step, drafts among them [token]
     """
 
     rows: int = 0
@@ -127,6 +130,7 @@ class DraftTotals:
     accepted: int = 0
     cut: int = 0
     stale_blocks: int = 0
+    most_scheduled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +166,12 @@ class SpeculativeScheduler(PlainScheduler):
         """Decide the next step; its sequences then draft for the one after it."""
         batch = super().schedule()
         drafts = self.rule.drafts_at(len(batch.rows))
+        scheduled = 0
         for row in batch.rows:
             sequence = _drafted(row.sequence)
             sequence.drafts = drafts if row.samples else 0
+            scheduled += row.tokens
+        self.totals.most_scheduled = max(self.totals.most_scheduled, scheduled)
         return batch
 
     def update(self, batch: Batch) -> None:
@@ -248,10 +255,31 @@ class SpeculativeScheduler(PlainScheduler):
             sequence.placeholders += row.tokens if row.decodes else 1
 
 
-def simulate_speculation(
+@dataclass(frozen=True, slots=True)
+class SpeculativeEngine:
+    """An engine with drafts that has served nothing yet.
+
+    sequences : those to serve, in order of arrival; refused : requests that could never fit
+    """
+
+    sequences: list[Sequence]
+    scheduler: SpeculativeScheduler
+    step_time: StepTime
+    refused: int
+
+    def steps(self) -> Iterator[Batch]:
+        """Serve all sequences and give each step once it has run; to be gone through once."""
+        return plain_steps(self.sequences, self.scheduler, self.step_time)
+
+    def run(self) -> "SpeculativeRun":
+        """Return what the engine has done."""
+        return SpeculativeRun(self.sequences, self.scheduler.totals, tuple(self.scheduler.seen), self.refused)
+
+
+def speculative_engine(
     requests: RequestArrays, limits: EngineLimits, coefficients: StepCoefficients, rule: DraftRule, rng: np.random.Generator
-) -> "SpeculativeRun":
-    """Serve requests with drafts and return the run; same generator state, same run.
+) -> SpeculativeEngine:
+    """Return an engine with drafts and the requests that it is to serve.
 
     Outputs are cut at max_model_len. Requests that the cache can't hold with their drafts are refused.
     """
@@ -266,11 +294,11 @@ def simulate_speculation(
         )
     ]
     spare = 2 * (rule.draft_tokens + 1) + rule.lookahead_tokens
-    served = [
+    served = in_order(
         each for each in sequences if each.prompt_tokens + each.output_tokens + spare <= limits.num_blocks * limits.block_size
-    ]
+    )
     if served:
-        scheduler.watched = min(served, key=lambda each: abs(each.output_tokens - _WATCHED_TOKENS)).index
+        scheduler.watched = min(served, key=lambda each: (abs(each.output_tokens - _WATCHED_TOKENS), each.index)).index
 
     def step_time(batch: Batch) -> float:
         shape = verification_shape(batch, int(c.window_tokens))
@@ -278,8 +306,16 @@ def simulate_speculation(
         step = float(step_s(shape, c if mixed else pure))
         return step + float(drafting_s(shape, rule.drafts_at(len(batch.rows)), rule.draft))
 
-    result = run_plain(served, limits, step_time, scheduler=scheduler)
-    return SpeculativeRun(result, scheduler.totals, tuple(scheduler.seen), len(sequences) - len(served))
+    return SpeculativeEngine(served, scheduler, step_time, len(sequences) - len(served))
+
+
+def simulate_speculation(
+    requests: RequestArrays, limits: EngineLimits, coefficients: StepCoefficients, rule: DraftRule, rng: np.random.Generator
+) -> "SpeculativeRun":
+    """Serve requests with drafts and return the run; same generator state, same run. See `speculative_engine`."""
+    engine = speculative_engine(requests, limits, coefficients, rule, rng)
+    deque(engine.steps(), maxlen=0)
+    return engine.run()
 
 
 def verification_shape(batch: Batch, window_tokens: int) -> StepShape:
@@ -313,9 +349,12 @@ def verification_shape(batch: Batch, window_tokens: int) -> StepShape:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeRun:
-    """What the engine did; refused : requests that could never fit; watched : verification rows of one request."""
+    """What the engine did: each sequence with its times.
 
-    plain: PlainResult
+    watched : verification rows of one request; refused : requests that could never fit
+    """
+
+    sequences: Many[Sequence]
     totals: DraftTotals
     watched: Many[Verified]
     refused: int
@@ -324,11 +363,6 @@ class SpeculativeRun:
     def tokens_a_row(self) -> float:
         """Tokens that a verification row yields on average, those past a request's end among them [token]."""
         return 1.0 + self.totals.accepted / self.totals.rows if self.totals.rows else 1.0
-
-    @property
-    def most_scheduled_tokens(self) -> int:
-        """Most tokens of a step, drafts among them [token]."""
-        return max((sum(row.tokens for row in step.rows) for step in self.plain.steps), default=0)
 
 
 def _drafted(sequence: Sequence) -> DraftedSequence:

@@ -1,5 +1,7 @@
 """The scheduler with drafts: the plain loop where none are made, budget and blocks kept, tokens as the closed form counts them."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from planner.simulator.speculative import (
     drafting_s,
     most_kept_blocks,
     simulate_speculation,
+    speculative_engine,
     verification_shape,
 )
 from planner.step_model import StepShape, step_s
@@ -39,8 +42,25 @@ def limits(**given: object) -> EngineLimits:
     return base._replace(**given)  # type: ignore[arg-type]
 
 
-def run(requests: RequestTable, engine: EngineLimits, rule: DraftRule, seed: int = 1) -> SpeculativeRun:
-    return simulate_speculation(requests, engine, COSTS, rule, np.random.default_rng(seed))
+@dataclass(frozen=True)
+class Kept(SpeculativeRun):
+    steps: list[Batch]
+
+
+def run(requests: RequestTable, limits: EngineLimits, rule: DraftRule, seed: int = 1) -> Kept:
+    engine = speculative_engine(requests, limits, COSTS, rule, np.random.default_rng(seed))
+    steps = list(engine.steps())
+    found = engine.run()
+    return Kept(found.sequences, found.totals, found.watched, found.refused, steps)
+
+
+def test_a_run_whose_steps_are_let_go_is_the_same() -> None:
+    requests, rule = table([40, 300, 20], [30, 9, 50]), DraftRule((0.7,) * 3)
+    kept = run(requests, limits(), rule)
+    found = simulate_speculation(requests, limits(), COSTS, rule, np.random.default_rng(1))
+    assert [each.finish_s for each in found.sequences] == [each.finish_s for each in kept.sequences]
+    assert (found.totals, found.watched, found.refused) == (kept.totals, kept.watched, kept.refused)
+    assert found.totals.most_scheduled == max(sum(row.tokens for row in step.rows) for step in kept.steps)
 
 
 @LIGHT
@@ -119,8 +139,8 @@ def test_with_every_draft_accepted_a_request_takes_outputs_over_k_plus_one_steps
     With asynchronous scheduling the step after the last is decided before it is known that drafts have ended the request.
     """
     found = run(table([64], [101]), limits(async_scheduling=asynchronous), DraftRule((1.0,) * 3))
-    steps = found.plain.steps[: 1 + 25]
-    assert [row.wasted for step in found.plain.steps[26:] for row in step.rows] == [True] * asynchronous
+    steps = found.steps[: 1 + 25]
+    assert [row.wasted for step in found.steps[26:] for row in step.rows] == [True] * asynchronous
     contexts = [row.context for step in steps[1:] for row in step.rows]
     assert contexts == [64 + 4 * step for step in range(25)]
     for step, context in zip(steps[1:], contexts, strict=True):
@@ -130,7 +150,7 @@ def test_with_every_draft_accepted_a_request_takes_outputs_over_k_plus_one_steps
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_with_every_draft_rejected_decode_takes_plain_steps(asynchronous: bool) -> None:
     found = run(table([64], [50]), limits(async_scheduling=asynchronous), DraftRule((0.0,) * 3))
-    decodes = [row for step in found.plain.steps for row in step.rows if row.decodes]
+    decodes = [row for step in found.steps for row in step.rows if row.decodes]
     assert len(decodes) == 49
     assert [row.context for row in decodes] == list(range(64, 64 + 49))
     assert found.totals.drafted == 3 * 49
@@ -142,7 +162,7 @@ def test_a_rejection_keeps_its_blocks_for_the_next_tokens() -> None:
     found = run(table([63], [4]), limits(), DraftRule((0.0,) * 4))
     assert [(row.context, row.blocks, row.needed) for row in found.watched[:2]] == [(63, 5, 4), (64, 5, 5)]
     assert found.totals.stale_blocks == 1
-    held = [step.used_blocks for step in found.plain.steps]
+    held = [step.used_blocks for step in found.steps]
     assert held == sorted(held)
 
 
@@ -150,11 +170,11 @@ def test_drafts_are_cut_by_the_budget_and_prefill_gets_what_is_left() -> None:
     """Two decoders of 1 + 4 tokens leave 6 of 16 to a prompt; four leave nothing to drafts of the last."""
     engine = limits(max_num_batched_tokens=16, max_num_seqs=16)
     found = run(table([5, 5, 100], [50, 50, 2]), engine, DraftRule((0.0,) * 4))
-    mixed = [step for step in found.plain.steps if {row.sequence.index for row in step.rows} == {0, 1, 2}]
+    mixed = [step for step in found.steps if {row.sequence.index for row in step.rows} == {0, 1, 2}]
     assert {row.tokens for step in mixed[1:] for row in step.rows if row.decodes} == {5}
     assert {row.tokens for step in mixed[1:] for row in step.rows if not row.decodes and not row.samples} == {6}
     crowded = run(table([2] * 5, [30] * 5), engine, DraftRule((0.0,) * 4))
-    full = [step for step in crowded.plain.steps if sum(row.decodes for row in step.rows) >= 4]
+    full = [step for step in crowded.steps if sum(row.decodes for row in step.rows) >= 4]
     assert all(sum(row.tokens for row in step.rows) <= 16 for step in full)
     assert crowded.totals.cut > 0
 
@@ -162,7 +182,7 @@ def test_drafts_are_cut_by_the_budget_and_prefill_gets_what_is_left() -> None:
 def test_k_follows_the_batch() -> None:
     rule = DraftRule((0.0,) * 4, ranges=((1, 2, 4), (3, 8, 0)))
     found = run(table([20] * 6, [10, 10, 10, 40, 80, 80]), limits(), rule)
-    for before, step in zip(found.plain.steps, found.plain.steps[1:], strict=False):
+    for before, step in zip(found.steps, found.steps[1:], strict=False):
         drafts = {row.tokens - 1 for row in step.rows if row.decodes}
         assert drafts <= {rule.drafts_at(len(before.rows))}
     assert [rule.drafts_at(batch) for batch in (1, 2, 3, 8, 9)] == [4, 4, 0, 0, 4]
@@ -170,8 +190,8 @@ def test_k_follows_the_batch() -> None:
 
 def test_lookahead_slots_take_blocks() -> None:
     free, reserved = (run(table([60], [2]), limits(), DraftRule((0.5,) * 4, lookahead_tokens=slots)) for slots in (0, 8))
-    assert free.plain.steps[0].used_blocks == 4
-    assert reserved.plain.steps[0].used_blocks == 5
+    assert free.steps[0].used_blocks == 4
+    assert reserved.steps[0].used_blocks == 5
 
 
 def test_a_draft_model_takes_a_pass_over_the_step_and_one_for_each_further_draft() -> None:
@@ -185,21 +205,21 @@ def test_a_draft_model_takes_a_pass_over_the_step_and_one_for_each_further_draft
 
 def test_drafts_are_sampled_and_their_sequences_kv_is_read_once() -> None:
     found = run(table([50, 30], [20, 20]), limits(), DraftRule((1.0,) * 3))
-    shape = verification_shape(found.plain.steps[2], 0)
+    shape = verification_shape(found.steps[2], 0)
     assert (shape.scheduled_tokens, shape.sampled_tokens, shape.decode_sequences) == (8.0, 8.0, 2.0)
-    assert shape.decode_context_tokens == sum(row.context for row in found.plain.steps[2].rows)
+    assert shape.decode_context_tokens == sum(row.context for row in found.steps[2].rows)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
     first, second, other = (run(table([30] * 12, [60] * 12), limits(), DraftRule((0.6,) * 3), seed) for seed in (4, 4, 5))
-    assert [step.start_s for step in first.plain.steps] == [step.start_s for step in second.plain.steps]
+    assert [step.start_s for step in first.steps] == [step.start_s for step in second.steps]
     assert first.totals != other.totals
 
 
 def test_requests_that_never_fit_are_refused() -> None:
     found = run(table([20, 900], [4, 4]), limits(num_blocks=10), DraftRule((0.5,) * 2))
     assert found.refused == 1
-    assert len(found.plain.sequences) == 1
+    assert len(found.sequences) == 1
 
 
 @pytest.mark.parametrize(
