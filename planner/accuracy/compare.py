@@ -1,5 +1,7 @@
 """Sets a predicted figure beside each measured one, by metric."""
 
+import math
+
 from planner.accuracy.predict import Figures
 from planner.calibration.measurements import Measurement
 
@@ -35,7 +37,7 @@ def stated(row: Measurement) -> dict[str, float]:
 
 
 def foretold(row: Measurement, figures: Figures) -> dict[str, float]:
-    """Return what is predicted for each figure that a row states, at the same statistic."""
+    """Return what is predicted for each figure that a row states, at the same statistic; figures without a value are left out."""
     found: dict[str, float] = {}
     for metric, pairs in _PAIRS.items():
         name = next((predicted for measured, predicted in pairs if getattr(row, measured) is not None), None)
@@ -44,14 +46,14 @@ def foretold(row: Measurement, figures: Figures) -> dict[str, float]:
     for metric in ("tpot", "ttft"):
         if getattr(row, f"{metric}_p99_s") is not None and getattr(row, f"{metric}_p50_s") is not None:
             middle = float(getattr(figures, f"{metric}_p50_s"))
-            found[f"{metric}_tail"] = float(getattr(figures, f"{metric}_p99_s")) / middle if middle > 0.0 else 1.0
-    return found
+            found[f"{metric}_tail"] = float(getattr(figures, f"{metric}_p99_s")) / middle if middle != 0.0 else 1.0
+    return {metric: value for metric, value in found.items() if not math.isnan(value)}
 
 
 def errors_of(row: Measurement, figures: Figures) -> dict[str, float]:
     """Return predicted ÷ measured - 1 by metric [1]."""
     measured, predicted = stated(row), foretold(row, figures)
-    return {metric: predicted[metric] / value - 1.0 for metric, value in measured.items()}
+    return {metric: predicted[metric] / value - 1.0 for metric, value in measured.items() if metric in predicted}
 
 
 def peer_errors_of(row: Measurement) -> dict[str, float]:

@@ -11,6 +11,8 @@ from planner.models import QUANTIZATIONS, ModelSpec, Quantization, list_models, 
 
 _NOISE = re.compile(r"[^a-z0-9]+")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_UNDERLYING = re.compile(r"\b(?:tensorrt|cuda|cudnn|driver|rocm|pytorch|rhel)\s+[\d.]+\S*", re.IGNORECASE)
+"""What an engine runs on, named beside it: TensorRT 10.11 is no release of TensorRT-LLM."""
 
 GPU_ALIASES: dict[str, str] = {
     "a100": "a100-80g-sxm",
@@ -175,7 +177,7 @@ def engine_named(measured: Measurement) -> Release | None:
     engine = next((engine for part, engine in _ENGINES if part in name), None)
     if engine is None:
         return None
-    found = _VERSION.search(measured.engine_version)
+    found = _VERSION.search(_UNDERLYING.sub("", measured.engine_version))
     numbers = tuple(int(part or 0) for part in found.groups()) if found else None
     known = ENGINE_VERSIONS[engine]
     if engine != "vllm":

@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.accuracy.closed_loop import ClosedLoopLoad, Policy, serve_closed_loop
+from planner.accuracy.lengths import lengths
 from planner.accuracy.setting import NotPredictedError, Setting
 from planner.calibration.measurements import Measurement
 from planner.errors import InputError
@@ -27,7 +29,10 @@ OFFLINE_WAVES = 4
 
 
 class Figures(NamedTuple):
-    """What a run shows; each at its mean, median, 90th and 99th percentile."""
+    """What a run shows; each at its mean, median, 90th and 99th percentile.
+
+    TTFT and E2E are NaN where the engine doesn't keep up and the length of the run isn't stated: they grow as long as it lasts.
+    """
 
     ttft_mean_s: float
     ttft_p50_s: float
@@ -63,33 +68,54 @@ def predict(setting: Setting) -> Figures:
     """Return what the benchmark of a row would show.
 
     An open loop is drawn several times and its figures are averaged, since a short run near saturation depends on how its arrivals
-    happen to bunch.
+    happen to bunch. Offline runs that are known to last are simulated again with as many requests as fill that time.
 
     Raises NotPredictedError where the engine can't take the load.
     """
-    if setting.measured.scenario == "closed-loop":
+    measured = setting.measured
+    if measured.scenario == "closed-loop":
         load = load_of(setting)
         return _closed_loop(setting, load, limits_of(setting, load))
-    first = _simulated(setting, load_of(setting))
-    if setting.measured.scenario != "open-loop":
-        return first
     count = _counts(setting)[0]
-    draws = min(max(-(-DRAWN_REQUESTS // count), 1), MOST_DRAWS)
-    runs = [first, *(_simulated(setting, load_of(setting, draw)) for draw in range(1, draws))]
-    return Figures(*np.mean(runs, axis=0).tolist())
+    first = _simulated(setting, load_of(setting))
+    if measured.scenario == "open-loop":
+        draws = min(max(-(-DRAWN_REQUESTS // count), 1), MOST_DRAWS)
+        return _averaged(setting, [first, *(_simulated(setting, load_of(setting, draw)) for draw in range(1, draws))])
+    longer = _lasting(setting, first.figures)
+    return first.figures if longer <= count else _simulated(setting, load_of(setting, count=longer)).figures
 
 
 def predict_recorded(setting: Setting, requests: RequestTable) -> Figures:
     """Return what a run with recorded arrivals and lengths would show; raises NotPredictedError as `predict` does."""
-    return _simulated(setting, Load(requests, None))
+    return _simulated(setting, Load(requests, None)).figures
 
 
-def _simulated(setting: Setting, load: Load) -> Figures:
+class _Run(NamedTuple):
+    figures: Figures
+    overloaded: bool
+
+
+def _simulated(setting: Setting, load: Load) -> _Run:
     run = simulate(load.requests, limits_of(setting, load), setting.coefficients)
     if not run.finished or bool(run.rejected.any()):
         raise NotPredictedError(_NO_ROOM)
     times = Times(run.arrival_s, run.first_token_s, run.finish_s, run.output_tokens)
-    return _figures(setting, times, setting.record.host.request_s.value)
+    return _Run(_figures(setting, times, setting.record.host.request_s.value), run.verdict == "overloaded")
+
+
+def _averaged(setting: Setting, runs: Sequence[_Run]) -> Figures:
+    figures = Figures(*np.mean([run.figures for run in runs], axis=0).tolist())
+    if setting.requests is not None or 2 * sum(run.overloaded for run in runs) < len(runs):
+        return figures
+    endless = (name for name in Figures._fields if name.startswith(("ttft", "e2e")))
+    return figures._replace(**dict.fromkeys(endless, math.nan))
+
+
+def _lasting(setting: Setting, figures: Figures) -> int:
+    """Return the requests of one replica that fill the least time of an offline run [request]; 0 where none is known."""
+    if setting.measured.scenario != "offline" or setting.requests is not None or setting.sending_s is None:
+        return 0
+    return min(int(setting.sending_s * figures.requests_per_s / setting.replicas), MOST_REQUESTS)
 
 
 def _closed_loop(setting: Setting, load: Load, limits: EngineLimits) -> Figures:
@@ -115,16 +141,24 @@ def policy_of(setting: Setting) -> Policy:
     )
 
 
-def load_of(setting: Setting, draw: int = 0) -> Load:
-    """Return the requests of a row that one replica gets; draw : number of the draw."""
+def load_of(setting: Setting, draw: int = 0, count: int | None = None) -> Load:
+    """Return the requests of a row that one replica gets.
+
+    draw : number of the draw; count : requests in place of the row's own number
+
+    Replicas take the arrivals in turn: each n-th of a Poisson stream is one replica's, which is near to what a balancer by
+    requests in flight gives.
+    """
     measured = setting.measured
     rng = rng_of(measured, draw)
-    count, in_flight = _counts(setting)
+    own, in_flight = _counts(setting)
+    count = count or own
     prompt, output = lengths(measured, count, rng)
     arrival = np.zeros(count)
     if measured.scenario == "open-loop":
         rate_rps = (measured.rate_rps or math.nan) / setting.replicas
-        gaps = np.full(count, 1.0) if measured.evenly_paced else rng.exponential(1.0, count)
+        turns = float(setting.replicas)
+        gaps = np.full(count, 1.0) if measured.evenly_paced else rng.gamma(turns, 1.0 / turns, count)
         arrival = np.cumsum(gaps) / rate_rps
         if measured.arrivals_rescaled:
             arrival *= count / rate_rps / arrival[-1]
@@ -139,37 +173,18 @@ def rng_of(measured: Measurement, draw: int = 0) -> np.random.Generator:
 
 def _counts(setting: Setting) -> tuple[int, int | None]:
     measured, replicas = setting.measured, setting.replicas
-    given = None if measured.requests is None else max(1, measured.requests // replicas)
+    given = None if setting.requests is None else max(1, setting.requests // replicas)
     if measured.scenario == "open-loop":
-        return min(given or OPEN_LOOP_REQUESTS, MOST_REQUESTS), None
+        lasting = int((setting.sending_s or 0.0) * (measured.rate_rps or 0.0) / replicas)
+        return min(given or lasting or OPEN_LOOP_REQUESTS, MOST_REQUESTS), None
     if measured.scenario == "offline":
         fits = setting.memory.sequences_that_fit(int(measured.prompt_tokens + measured.output_tokens))
         running = min(setting.deployment.engine.max_num_seqs, max(fits, 1.0))
-        return min(given or MOST_REQUESTS, int(OFFLINE_WAVES * running) + 1, MOST_REQUESTS), None
+        return min(given or int(OFFLINE_WAVES * running) + 1, MOST_REQUESTS), None
     in_flight = max(1, (measured.concurrency or 1) // replicas)
     if measured.scenario == "static-batch":
         return in_flight, in_flight
     return max(min(given or WAVES * in_flight, MOST_REQUESTS), in_flight), in_flight
-
-
-_VARIATION: dict[str, tuple[float, float]] = {
-    "sharegpt": (1.0, 0.9),
-    "mlperf-openorca": (0.9, 0.7),
-}
-
-
-def lengths(measured: Measurement, count: int, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
-    """Return prompts and outputs [token]: constant, even from a share of the nominal length up to it, or gamma about their mean."""
-    cvs = next((cvs for name, cvs in _VARIATION.items() if measured.length_kind.startswith(name)), None)
-    sides = []
-    for side, mean in enumerate((measured.prompt_tokens, measured.output_tokens)):
-        if cvs is not None:
-            shape = cvs[side] ** -2.0
-            drawn = rng.gamma(shape, mean / shape, count)
-        else:
-            drawn = rng.uniform(mean * measured.shortest_share, mean, count)
-        sides.append(np.maximum(np.rint(drawn), 1.0).astype(np.int64))
-    return sides[0], sides[1]
 
 
 def limits_of(setting: Setting, load: Load) -> EngineLimits:

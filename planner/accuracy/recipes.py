@@ -38,6 +38,8 @@ class Recipe(BaseModel):
     kv_cache_tokens: int | None = Field(default=None, ge=1, description="as the engine logged it [token]")
     async_scheduling: bool | None = None
     expert_parallel: bool = False
+    requests: int | None = Field(default=None, ge=1, le=10**6, description="requests of a run whose row states none [request]")
+    sending_s: float | None = Field(default=None, gt=0, le=86400, description="requests are sent for so long at least [s]")
     front_end: FrontEnd | None = None
     reference: str = Field(default="the engine's defaults", description="where the settings were read")
 

@@ -39,7 +39,7 @@ class RowResult:
     """One row: what was measured, its group, what is predicted, or the reason why not; by metric.
 
     errors, peer_errors : predicted ÷ measured - 1 [1]
-    stated : what was measured, in SI units
+    stated : what was measured, in SI units, for each metric with an error
     ranges : ends of the 80 % interval ÷ the prediction [1], where intervals were asked for
     responses : how the predictions move with the step times, likewise; see `intervals.responses`
     kind : whether the record was measured on the row's GPU and engine
@@ -126,6 +126,11 @@ class AccuracyReport:
         return dict(Counter(result.reason for result in self.results if result.reason is not None).most_common())
 
     @cached_property
+    def without_ttft(self) -> int:
+        """Rows whose TTFT isn't compared: the predicted engine doesn't keep up, and the length of the run isn't stated."""
+        return sum("ttft" in stated(row.measured) and "ttft" not in row.errors for row in self.predicted if row.measured)
+
+    @cached_property
     def unreadable(self) -> tuple[Unreadable, ...]:
         """What can't be read, in the order of the lines."""
         return tuple(result.fault for result in self.results if result.fault is not None)
@@ -180,6 +185,7 @@ class AccuracyReport:
                 {"gpu": group[0], "engine": group[1], "model": group[2], **self._part(rows)} for group, rows in self.groups.items()
             ],
             "not_predicted": self.not_predicted,
+            "without_ttft": self.without_ttft,
             "unreadable": [fault._asdict() for fault in self.unreadable[:MOST_FAULTS]],
             "held_out": self._part(self.held_out()),
         }
@@ -212,6 +218,8 @@ class AccuracyReport:
         if peers:
             lines.append(f"the other planner in the table: {', '.join(peers)}")
         lines += [f"not predicted: {reason}: {rows}" for reason, rows in self.not_predicted.items()]
+        if self.without_ttft:
+            lines.append(f"no TTFT: the predicted engine doesn't keep up in a run of unstated length: {self.without_ttft}")
         lines += [f"line {line}: {field} {one_line(reason)}" for line, field, reason in self.unreadable[:MOST_FAULTS]]
         if len(self.unreadable) > MOST_FAULTS:
             lines.append(f"and {len(self.unreadable) - MOST_FAULTS:,} more lines that can't be read")
@@ -301,7 +309,7 @@ def _result(row: Row, records: Records, known: dict[Measurement, Figures]) -> Ro
         return RowResult(row, group, "no figure to compare with", {}, {})
     if any(error < 1.0 / UNIT_FACTOR - 1.0 or error > UNIT_FACTOR for metric, error in errors.items() if metric in METRICS):
         return RowResult(row, group, "a hundred times off: wrong unit or a stalled run", {}, {})
-    return RowResult(row, group, None, errors, peer_errors_of(row), stated(row))
+    return RowResult(row, group, None, errors, peer_errors_of(row), {metric: stated(row)[metric] for metric in errors})
 
 
 def _group(row: Measurement) -> Group | None:

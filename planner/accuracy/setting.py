@@ -21,6 +21,8 @@ Records = Literal["shipped", "none"]
 
 NODE_GPUS = 8
 _ROOM_TOKENS = 256
+_SLACK = 1.05
+_COPIED_ATTENTION = "data-parallel attention"
 
 
 class NotPredictedError(Exception):
@@ -33,6 +35,8 @@ class Setting:
 
     replicas : engines that share the load
     wait_steps : steps for which the engine holds prompts back to batch them [step]
+    sending_s : for how long at least the benchmark sends requests [s]; None where that isn't known
+    requests : how many it sends in all [request]; likewise
     """
 
     measured: Measurement
@@ -42,6 +46,8 @@ class Setting:
     memory: MemoryBudget
     replicas: int
     wait_steps: int
+    sending_s: float | None = None
+    requests: int | None = None
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -63,7 +69,10 @@ def setting_of(measured: Measurement, records: Records = "shipped") -> Setting:
     _refuse_modes(measured)
     gpu, model, release = _known(measured)
     recipe = recipe_for(measured, release.engine, model.id, gpu.id)
+    if _copies_attention(measured, model):
+        raise NotPredictedError(_COPIED_ATTENTION)
     layout, replicas = _layout(measured, recipe)
+    _refuse_contradictions(measured, replicas)
     if layout.tp > gpu_domain(gpu):
         raise NotPredictedError("spans several machines")
     quantization = quantization_named(measured, model)
@@ -82,7 +91,17 @@ def setting_of(measured: Measurement, records: Records = "shipped") -> Setting:
         raise NotPredictedError(f"not a legal deployment: {error.field}") from error
     if not memory.fits:
         raise NotPredictedError("does not fit in the computed memory")
-    return Setting(measured, deployment, record, coefficients, memory, replicas, recipe.wait_steps)
+    return Setting(
+        measured,
+        deployment,
+        record,
+        coefficients,
+        memory,
+        replicas,
+        wait_steps=recipe.wait_steps,
+        sending_s=recipe.sending_s,
+        requests=measured.requests or recipe.requests,
+    )
 
 
 def _refuse_modes(measured: Measurement) -> None:
@@ -98,6 +117,20 @@ def _refuse_modes(measured: Measurement) -> None:
         raise NotPredictedError("no rate")
 
 
+def _refuse_contradictions(measured: Measurement, replicas: int) -> None:
+    """Refuse rows in which more requests decode at once than the stated engines can run.
+
+    By Little's law rate · (E2E - TTFT) of them decode. A batch limit that holds for each copy of the attention layers, or a layout
+    other than the one stated, shows so.
+    """
+    rate_rps = measured.requests_per_s or measured.rate_rps
+    if measured.scenario != "open-loop" or rate_rps is None or measured.max_num_seqs is None or measured.e2e_mean_s is None:
+        return
+    decoding = rate_rps * (measured.e2e_mean_s - (measured.ttft_mean_s or measured.ttft_p50_s or 0.0))
+    if decoding > _SLACK * measured.max_num_seqs * replicas:
+        raise NotPredictedError("more requests in flight than the stated layout runs")
+
+
 def _known(measured: Measurement) -> tuple[GpuProfile, ModelSpec, Release]:
     gpu = gpu_named(measured.gpu)
     if gpu is None:
@@ -111,9 +144,15 @@ def _known(measured: Measurement) -> tuple[GpuProfile, ModelSpec, Release]:
     return gpu, model, release
 
 
+def _copies_attention(measured: Measurement, model: ModelSpec) -> bool:
+    """Say whether a row's notes give its experts' model a copy of the attention layers on each GPU, beyond one GPU."""
+    noted = "attention-dp" in measured.notes.casefold()
+    return noted and (measured.gpu_count or measured.tp or 1) > 1 and any(group.kind == "moe" for group in model.groups)
+
+
 def _layout(measured: Measurement, recipe: Recipe) -> tuple[Parallelism, int]:
     if (measured.dp or 1) > 1:
-        raise NotPredictedError("data-parallel attention")
+        raise NotPredictedError(_COPIED_ATTENTION)
     if measured.tp is None and measured.gpu_count not in {None, 1}:
         raise NotPredictedError("layout over GPUs not stated")
     tp, pp = measured.tp or 1, measured.pp or 1

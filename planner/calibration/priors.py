@@ -138,6 +138,15 @@ def _layer(family: Family) -> Parameter:
     return _parameter("layer_s", (family.layer_s, 0.7 * family.layer_s, 88 * US), "prior", f"same chip family: {family.reason}")
 
 
+def separate_mix_factor() -> Parameter:
+    """Return the mix factor of an engine whose attention runs prefill chunks and decode rows in kernels of their own."""
+    ref = (
+        "TensorRT-LLM's attention operator runs context and generation requests in separate kernels (attentionOp.cpp), so that "
+        "chunks don't make decode rows dearer; what vLLM's joint kernels cost is not carried over"
+    )
+    return _parameter("mix_factor", (1.0, 1.0, 2.0), "assumed", ref)
+
+
 def smoothness() -> Parameter:
     """Return the p-norm's constant with the evidence for it."""
     ref = "p = 2.25 from two sets of step times: see planner.calibration.priors.SMOOTHNESS"

@@ -21,7 +21,7 @@ from planner.calibration.catalogue import (
     shipped_ids,
     stamps,
 )
-from planner.calibration.priors import completed, prior_record, widened
+from planner.calibration.priors import completed, prior_record, separate_mix_factor, widened
 from planner.calibration.reading import host_from_json, record_from_json
 from planner.calibration.schema import (
     AllReduce,
@@ -39,6 +39,7 @@ TEXTBOOK = "textbook"
 Usage = Literal["server", "offline"]
 _AGED, _PRESENT_VLLM = "vllm-before-0.8", "0.8"
 _OTHER_ENGINE_FACTOR = 2.0
+_SEPARATE_ATTENTION = "tensorrt-llm"
 _NUMBERS = re.compile(r"\d+")
 
 __all__ = [
@@ -152,6 +153,8 @@ def _carried_over(record: CalibrationRecord, engine: str, version: str, host: Ho
         for path, parameter in record.parameters()
         if not path.startswith("host.")
     }
+    if engine == _SEPARATE_ATTENTION:
+        wider["mix_factor"] = separate_mix_factor()
     return record.with_parameters(wider).model_copy(
         update={
             "id": f"{record.gpu_id}/{engine}-{version}-prior",

@@ -313,7 +313,8 @@ def test_a_faulty_request_makes_its_run_unreadable(tmp_path: Path, line: str, fi
 
 
 def test_recipes_name_their_scripts() -> None:
-    assert all(recipe.reference.startswith(("SemiAnalysisAI/", "ai-dynamo/", "casys-kaist/")) for recipe in recipes())
+    origins = ("SemiAnalysisAI/", "ai-dynamo/", "casys-kaist/", "mlcommons/", "NVIDIA/")
+    assert all(recipe.reference.startswith(origins) for recipe in recipes())
 
 
 def test_shipped_figures_say_where_they_come_from() -> None:
