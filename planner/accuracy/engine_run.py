@@ -14,7 +14,7 @@ import json
 import sys
 from collections.abc import Sequence as Many
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -79,12 +79,13 @@ def predict_phases(run: EngineRun, deployment: Deployment, record: CalibrationRe
 def served(requests: Sent, deployment: Deployment, coefficients: StepCoefficients, request_s: float) -> Means:
     """Return the mean times of requests as the simulator serves them; request_s : spent outside the engine [s]."""
     table = RequestTable(requests.arrival_s, requests.prompt_tokens, requests.output_tokens)
-    result = simulate(table, _limits(requests, deployment), coefficients)
+    result = simulate(table, limits_of(requests, deployment), coefficients)
     ttft, tpot, e2e = (float(np.nanmean(values_s(result, metric))) for metric in METRICS)
     return Means(ttft + request_s, tpot, e2e + request_s)
 
 
-def _limits(requests: Sent, deployment: Deployment) -> EngineLimits:
+def limits_of(requests: Sent, deployment: Deployment) -> EngineLimits:
+    """Return the engine's limits, with a KV cache that is never short."""
     config = deployment.engine
     longest = config.max_model_len or int((requests.prompt_tokens + requests.output_tokens).max())
     return EngineLimits(
@@ -129,18 +130,33 @@ def _batch(step: RunStep, budget: int) -> Batch:
 
 def _phase(run: EngineRun, phase: str, deployment: Deployment, c: StepCoefficients, request_s: float) -> PhaseResult:
     requests = sent(run, phase)
+    drift, _, _ = drift_of(run, phase, deployment, c)
+    result = served_at(requests, limits_of(requests, deployment), c, drift)
+    predicted = served(requests, deployment, c, request_s)
+    own = Means(result.ttft_s + request_s, result.tpot_s, result.e2e_s + request_s)
+    return PhaseResult(phase, len(requests.arrival_s), measured_means(requests), predicted, drift.step_ratio, own)
+
+
+def drift_of(run: EngineRun, phase: str, deployment: Deployment, c: StepCoefficients) -> tuple["Drift", float, float]:
+    """Return the machine's drift in a phase, against a step model, and the moments of its first and last decision [s].
+
+    Raises InputError when none of the phase's steps were recorded.
+    """
     shape, seconds = batches_of(run, phase, work_of(deployment).window_tokens)
     if not len(seconds):
         raise InputError(f"steps of {phase}", 0, "must be recorded beside its requests", "Record every step of the run")
     decided_s = np.array([step.scheduled_at_s for step in run.steps if step.phase == phase])
     modelled = np.asarray(step_s(shape, c), dtype=np.float64)
     # clients and engine have clocks of their own; the first request meets an engine at rest
-    drift = Drift(decided_s - decided_s[0] + requests.arrival_s[0], seconds, modelled)
-    result = _served_in_drift(requests, _limits(requests, deployment), c, drift)
-    predicted = served(requests, deployment, c, request_s)
-    own = Means(result.ttft_s + request_s, result.tpot_s, result.e2e_s + request_s)
-    ratio = float(modelled.sum() / seconds.sum())
-    return PhaseResult(phase, len(requests.arrival_s), measured_means(requests), predicted, ratio, own)
+    moments = decided_s - decided_s[0] + sent(run, phase).arrival_s[0]
+    return Drift(moments, seconds, modelled), float(moments[0]), float(moments[-1])
+
+
+class Speed(Protocol):
+    """How many times longer than the model says steps take, moment by moment."""
+
+    def at(self, moment_s: float) -> float:
+        """Return the factor at a moment of the phase [1]."""
 
 
 class Drift:
@@ -153,6 +169,7 @@ class Drift:
         took, should = (np.concatenate([[0.0], np.cumsum(values)]) for values in (measured, modelled))
         seen = last > first
         self._at_s = self._at_s[seen]
+        self.step_ratio = float(should[-1] / took[-1])
         self._factor = (took[last] - took[first])[seen] / (should[last] - should[first])[seen]
 
     def at(self, moment_s: float) -> float:
@@ -160,11 +177,12 @@ class Drift:
         return float(np.interp(moment_s, self._at_s, self._factor))
 
 
-def _served_in_drift(requests: Sent, limits: EngineLimits, c: StepCoefficients, drift: Drift) -> Means:
+def served_at(requests: Sent, limits: EngineLimits, c: StepCoefficients, speed: Speed) -> Means:
+    """Return the mean times inside the engine of requests whose steps follow a machine's speed."""
     modelled = step_time_of(c)
     columns = (requests.arrival_s.tolist(), requests.prompt_tokens.tolist(), requests.output_tokens.tolist())
     sequences = [Sequence(index, *row) for index, row in enumerate(zip(*columns, strict=True))]
-    result = run_plain(sequences, limits, lambda batch: modelled(batch) * drift.at(batch.start_s))
+    result = run_plain(sequences, limits, lambda batch: modelled(batch) * speed.at(batch.start_s))
     served_one = sorted((one for one in result.sequences if one.finish_s is not None), key=lambda one: one.index)
     first, last, sent_s, tokens = np.array(
         [(one.first_token_s, one.finish_s, one.arrival_s, one.output_tokens) for one in served_one], dtype=np.float64
@@ -204,21 +222,31 @@ def document(results: Many[PhaseResult]) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Predict the phases of a recording and print the errors; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.engine_run", description=main.__doc__)
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a recording and a record."""
     parser.add_argument("run", type=Path, help="recording, JSON or JSON.gz")
     parser.add_argument("--config", type=Path, required=True, help="config.json of the model that ran, with torch_dtype")
     parser.add_argument("--gpu", required=True, help="id of the device, such as cpu-recorded")
     parser.add_argument("--record", required=True, help="id of a calibration record, or its file")
+
+
+def loaded_run(options: argparse.Namespace) -> tuple[EngineRun, Deployment, CalibrationRecord]:
+    """Return the recording, its deployment and the record that the arguments name; InputError where one can't be read."""
+    run = read_engine_run(options.run.read_bytes(), options.run.name)
+    path = Path(options.record)
+    record = record_from_json(read_bounded(path), path.name) if path.is_file() else load_record(options.record)
+    engine = engine_row(run, config_from_json(options.config), "recorded", dt.datetime.now(dt.UTC))
+    return run, deployment_of(engine, load_gpu(options.gpu), run.engine.vllm.split()[0]), record
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Predict the phases of a recording and print the errors; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.engine_run", description=main.__doc__)
+    add_run_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     try:
-        run = read_engine_run(options.run.read_bytes(), options.run.name)
-        path = Path(options.record)
-        record = record_from_json(read_bounded(path), path.name) if path.is_file() else load_record(options.record)
-        engine = engine_row(run, config_from_json(options.config), "recorded", dt.datetime.now(dt.UTC))
-        results = predict_phases(run, deployment_of(engine, load_gpu(options.gpu), run.engine.vllm.split()[0]), record)
+        results = predict_phases(*loaded_run(options))
     except (InputError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

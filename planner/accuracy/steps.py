@@ -21,6 +21,8 @@ from planner.hardware import load_gpu
 
 Floats = npt.NDArray[np.float64]
 _NUDGE = 0.01
+_COVERED = 0.8
+_LARGEST_RATIO = 100.0
 
 
 class StepSource(NamedTuple):
@@ -61,6 +63,7 @@ class HeldOut(NamedTuple):
 
     errors : predicted ÷ measured - 1 of each row [1]
     parameter_sd : what the fit's covariance makes of the logarithm of each prediction [1]
+    fit_sd : scatter of the rows that the fit has seen around it [1]
     kind : dense and in 16 bit or not, and whether the shipped record was fitted on it
     """
 
@@ -68,6 +71,7 @@ class HeldOut(NamedTuple):
     label: str
     errors: Floats
     parameter_sd: Floats
+    fit_sd: float
     kind: tuple[bool, bool]
 
 
@@ -109,8 +113,18 @@ def _held_out_groups(source: StepSource, groups: Sequence[StepGroup], all_reduce
             record = fit_record(start, seen, all_reduces, FitOptions(hold_out=False, fixed=fixed)).record
             errors = relative_errors(group, record)
             kind = (is_plain(group), source.uses(group.label))
-            found.append(HeldOut(source.gpu, group.label, errors, parameter_sd(group, record), kind))
+            found.append(HeldOut(source.gpu, group.label, errors, parameter_sd(group, record), fit_sd(group, seen, record), kind))
     return found
+
+
+def fit_sd(group: StepGroup, seen: Sequence[StepGroup], record: CalibrationRecord) -> float:
+    """Return the scatter of the rows that a fit has seen, as the standard deviation whose 80 % intervals hold 80 % of them [1].
+
+    Groups as plain as the one predicted count, or all where there are none.
+    """
+    alike = [other for other in seen if is_plain(other) == is_plain(group)] or seen
+    errors = np.abs(np.log1p(np.concatenate([relative_errors(other, record) for other in alike])))
+    return float(np.quantile(errors, _COVERED)) / Z80
 
 
 def parameter_sd(group: StepGroup, record: CalibrationRecord) -> Floats:
@@ -129,14 +143,15 @@ def coverage_of(tested: Sequence[HeldOut], every: Sequence[HeldOut]) -> Coverage
 
     tested : the groups; every : all held-out groups
 
-    An interval joins the fit's covariance and the departures of other held-out groups of the same kind.
+    An interval joins the fit's covariance and a departure: the scatter of the rows that the fit has seen, times how far other
+    held-out groups of the same kind lie beyond the scatter of theirs. A form that describes a GPU less well so gets wider ones.
     """
     held: list[npt.NDArray[np.bool_]] = []
     widths: list[Floats] = []
     for out in tested:
         others = [other for other in every if other.kind == out.kind and (other.gpu, other.label) != (out.gpu, out.label)]
         if others:
-            half = Z80 * np.hypot(out.parameter_sd, departure_sd(others))
+            half = Z80 * np.hypot(out.parameter_sd, departure_ratio(others) * out.fit_sd)
             held.append(np.abs(np.log1p(out.errors)) <= half)
             widths.append(np.sinh(half))
     if not held:
@@ -147,14 +162,15 @@ def coverage_of(tested: Sequence[HeldOut], every: Sequence[HeldOut]) -> Coverage
     )
 
 
-def departure_sd(groups: Sequence[HeldOut]) -> float:
-    """Return the least standard deviation that makes 80 % intervals, beside the fits' covariances, hold 80 % of some steps [1]."""
+def departure_ratio(groups: Sequence[HeldOut]) -> float:
+    """Return the multiple of the fits' scatter with which, beside their covariances, 80 % intervals hold 80 % of steps [1]."""
     errors = np.abs(np.log1p(np.concatenate([group.errors for group in groups])))
     fits = np.concatenate([group.parameter_sd for group in groups])
-    low, high = 0.0, 3.0
+    scatter = np.concatenate([np.full(len(group.errors), group.fit_sd) for group in groups])
+    low, high = 0.0, _LARGEST_RATIO
     for _ in range(30):
         middle = 0.5 * (low + high)
-        enough = float(np.mean(errors <= Z80 * np.hypot(fits, middle))) >= 0.8
+        enough = float(np.mean(errors <= Z80 * np.hypot(fits, middle * scatter))) >= _COVERED
         low, high = (low, middle) if enough else (middle, high)
     return high
 

@@ -53,6 +53,9 @@ def test_steps_of_held_out_models_and_sizes_reach_their_bars() -> None:
         assert part.held_out.mean_abs_pct <= 5.2
         assert 75.0 <= part.coverage.covered_pct <= 85.0
     assert all(group.below_bound == 0 for group in shipped_steps().groups)
+    covered = [gpu.coverage.covered_pct for gpu in gpus.values() if gpu.coverage is not None]
+    assert len(covered) == 3
+    assert all(75.0 <= share <= 85.0 for share in covered)
 
 
 def test_a_document_is_made_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
