@@ -1,6 +1,7 @@
 """Names of curves: they stay where they are wanted while nothing lies there, and cover nothing they needn't."""
 
 import json
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.ui.charts.curves import HEIGHT, Axis, Curve, Mark, Rule, curves
+from planner.ui.charts.curves import AXES_PX, HEIGHT, Axis, Curve, Mark, Rule, curves
 from planner.ui.charts.labels import CHARACTER_PX, LINE_PX
-from planner.ui.charts.names import OFFSETS_PX, WIDTHS_PX, Label, Line, Spot, name_spots, scale_of
+from planner.ui.charts.names import OFFSETS_PX, WIDTHS_PX, Line, Spot, name_spots, scale_of
 
 LINEAR = Axis("x", log=False), Axis("y", log=False)
 ACROSS = np.linspace(0.0, 1.0, 41)
@@ -35,7 +36,7 @@ def apart(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 def test_a_name_stays_where_it_is_wanted_while_nothing_lies_there() -> None:
     rising = line("rising", ACROSS * 0.8)
-    assert name_spots([rising], [], HEIGHT) == [Spot(40, "above left")]
+    assert name_spots([rising], HEIGHT) == [Spot(40, "above left")]
 
 
 @pytest.mark.parametrize("place", list(OFFSETS_PX))
@@ -43,7 +44,7 @@ def test_a_name_stays_where_it_is_wanted_while_nothing_lies_there() -> None:
 def test_a_name_doesnt_lie_on_its_own_line(shape: str, place: str) -> None:
     y = {"falling": 0.9 - 0.8 * ACROSS, "rising": 0.1 + 0.8 * ACROSS, "peak": 0.9 - 3.2 * (ACROSS - 0.5) ** 2}[shape]
     one = line("best K of each", y, 0.5, place)
-    (spot,) = name_spots([one], [], HEIGHT)
+    (spot,) = name_spots([one], HEIGHT)
     fine = np.linspace(0.0, 1.0, 2000)
     for width in WIDTHS_PX:
         left, top, right, bottom = box(one, spot, width)
@@ -55,7 +56,7 @@ def test_a_name_doesnt_lie_on_its_own_line(shape: str, place: str) -> None:
 @given(st.lists(st.floats(0.05, 0.95), min_size=2, max_size=4), st.sampled_from(list(OFFSETS_PX)))
 def test_names_of_curves_that_end_together_lie_apart(starts: list[float], place: str) -> None:
     lines = [line(f"departure {index}", start + (0.9 - start) * ACROSS, 1.0, place) for index, start in enumerate(starts)]
-    spots = name_spots(lines, [], HEIGHT)
+    spots = name_spots(lines, HEIGHT)
     for width in WIDTHS_PX:
         boxes = [box(one, spot, width) for one, spot in zip(lines, spots, strict=True)]
         assert all(apart(a, b) for a, b in pairwise(boxes))
@@ -64,7 +65,8 @@ def test_names_of_curves_that_end_together_lie_apart(starts: list[float], place:
 def test_dots_cover_no_name() -> None:
     crowd = line("many dots", np.full(41, 0.5), 0.0, "above right", dots=True)
     other = line("others", np.full(41, 0.5) + 0.03, 0.0, "above right", dots=True)
-    spots = name_spots([crowd, other], [Label("target 1 s", 0.0, 0.6, "above right")], HEIGHT)
+    target = Line("target 1 s", np.array([0.0, 1.0]), np.array([0.6, 0.6]), dots=False, at=0.0, place="above right")
+    spots = name_spots([target, crowd, other], HEIGHT)[1:]
     for width in WIDTHS_PX:
         for one, spot in zip((crowd, other), spots, strict=True):
             left, top, right, bottom = box(one, spot, width)
@@ -102,3 +104,40 @@ def test_a_chart_names_each_curve_once_and_draws_none_without_points() -> None:
     assert [name for name, _ in names(chart.spec)] == ["one", "same", "dots"]
     for bad in ([(1.0, 1.0)], [(1.0, 0.0), (2.0, 0.0)]):
         assert names(curves("A finding", LINEAR, [Curve("one", bad)]).spec)
+
+
+def text_marks(spec: Any, label: str) -> list[dict[str, Any]]:
+    layers = json.loads(json.dumps(spec))["layer"]
+    return [each for each in layers if each["mark"]["type"] == "text" and each["data"]["values"][0].get("label") == label]
+
+
+def test_a_rule_is_named_at_the_end_where_no_curve_runs() -> None:
+    near_left = Curve("falling", [(x / 50.0, 100.0 * math.exp(-x / 8.0) + 20.0) for x in range(51)])
+    (free,) = text_marks(curves("A finding", LINEAR, [near_left], [Rule("y", 130.0, "target 130")]).spec, "target 130")
+    assert free["encoding"]["x"] == {"value": 0}
+    crossing = Curve("rising", [(x / 50.0, 0.9 * x + 99.0) for x in range(51)])
+    (moved,) = text_marks(curves("A finding", LINEAR, [crossing], [Rule("y", 102.0, "target 102")]).spec, "target 102")
+    assert (moved["encoding"]["x"], moved["mark"]["dx"] < 0) == ({"value": "width"}, True)
+    late = curves("A finding", LINEAR, [near_left], [Rule("x", 1.0, "a bound at the right edge")])
+    (before,) = text_marks(late.spec, "a bound at the right edge")
+    assert before["mark"]["align"] == "right"
+
+
+def test_what_a_mark_says_leaves_the_curve_that_it_would_cover() -> None:
+    rising = [(float(x), float(x)) for x in range(51)]
+    chart = curves("A finding", LINEAR, [Curve("rising", rising)], marks=[Mark(25.0, 25.0, "a best batch", place="below left")])
+    (label,) = text_marks(chart.spec, "a best batch")
+    assert (label["mark"]["align"], label["mark"]["dy"] > 0) in {("right", False), ("left", True)}
+
+
+def test_no_name_stands_on_a_rule() -> None:
+    flat = Line("just above the target", ACROSS, np.full(41, 0.5), dots=False, at=1.0, place="above left")
+    rule = Line("target", np.array([0.0, 1.0]), np.array([0.53, 0.53]), dots=False, at=0.0, place="above right")
+    assert name_spots([rule, flat], HEIGHT - AXES_PX)[1].place.startswith("below")
+
+
+def test_an_axis_without_zero_starts_at_its_values() -> None:
+    shown = Axis("x", log=False), Axis("share", log=False, zero=False)
+    spec = json.loads(json.dumps(curves("A finding", shown, [Curve("one", [(0.0, 90.0), (1.0, 95.0)])]).spec))
+    assert spec["layer"][0]["encoding"]["y"]["scale"] == {"zero": False, "nice": True}
+    assert scale_of([90.0, 95.0], log=False, zero=False)[:2] == pytest.approx((90.0, 95.0))

@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 Spec = dict[str, Any]
 LOG_FROM_RATIO = 100.0
 LABEL_SIZE = 12
-_TARGET_DASH = [5, 4]
+TARGET_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": GREY, "strokeWidth": 1.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def target_rule(value: float, label: str, *, axis_name: Literal["x", "y"], befor
     before : write to the left of an upright rule, for one that stands at the right edge
     """
     rows = [{"value": value, "label": label}]
-    rule = {"type": "rule", "strokeDash": _TARGET_DASH, "color": GREY, "strokeWidth": 1.5}
+    rule = dict(TARGET_RULE)
     if axis_name == "x":
         mark = text(align="right" if before else "left", baseline="top", dx=-5 if before else 5, dy=2)
         return [layer(rows, rule, x=number("value")), layer(rows, mark, x=number("value"), y={"value": 0}, text=name("label"))]

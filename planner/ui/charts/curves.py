@@ -5,17 +5,23 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.ui.charts.base import Figure, Spec, axis, figure, layer, name, number, scale_for, target_rule, text, tooltip
-from planner.ui.charts.names import OFFSETS_PX, Label, Line, Scale, Spot, name_spots, scale_of
+from planner.ui.charts.base import TARGET_RULE, Figure, Spec, axis, figure, layer, name, number, scale_for, text, tooltip
+from planner.ui.charts.names import OFFSETS_PX, Line, Spot, name_spots, scale_of
 from planner.ui.colours import HUES
 from planner.ui.words import figure as written
 
 HEIGHT = 300
 TALL = 420
+AXES_PX = 72.0
+"""Height that the lower axis and its title take of a chart's [px]."""
+_LOG_PADDING_PX = 14
+_TYPICAL_WIDTH_PX = 600.0
 _DASH = [5, 4]
 _POINT_PX = 90
 _NAME_SHARE = 0.98
+Floats = npt.NDArray[np.float64]
 Place = Literal["above right", "below right", "above left", "below left"]
 _PLACES: dict[str, Spec] = {
     place: {"align": "left" if right > 0 else "right", "dx": right, "dy": down} for place, (right, down) in OFFSETS_PX.items()
@@ -23,10 +29,15 @@ _PLACES: dict[str, Spec] = {
 
 
 class Axis(NamedTuple):
-    """An axis: quantity and unit; log None lets the span of the values decide."""
+    """An axis: quantity and unit.
+
+    log : None lets the span of the values decide
+    zero : a linear axis starts at zero; False where differences matter and ratios don't
+    """
 
     title: str
     log: bool | None = None
+    zero: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class Rule(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point of its own, with what it says, written on one side of it."""
+    """A point of its own with what it says; place : on which side, as long as it covers nothing there."""
 
     x: float
     y: float
@@ -75,21 +86,22 @@ def curves(
     xs = [x for curve in drawn for x, _ in curve.points] + [mark.x for mark in marks] + _values(rules, "x")
     ys = [y for curve in drawn for _, y in curve.points] + [mark.y for mark in marks] + _values(rules, "y")
     x, y = _encoding("x", axes[0], xs), _encoding("y", axes[1], ys)
-    layers: list[Spec] = []
-    for rule in rules:
-        layers += target_rule(rule.value, rule.label, axis_name=rule.axis)
     tip = tooltip({"series": "Curve", "x_text": axes[0].title, "y_text": axes[1].title})
     shown = [(curve, curve.colour or HUES[index % len(HUES)]) for index, curve in enumerate(drawn) if curve.points]
-    spots = _spots([curve for curve, _ in shown], rules, marks, (_scale(x, xs), _scale(y, ys)))
-    for (curve, colour), spot in zip(shown, spots, strict=True):
-        encoding: Spec = {"x": x, "y": y, "tooltip": tip}
-        layers += _curve(curve, colour, encoding, spot)
+    spots = iter(_spots([curve for curve, _ in shown], rules, marks, (_Shares(x, xs), _Shares(y, ys, HEIGHT - AXES_PX))))
+    marked: list[Spec] = []
     for mark in marks:
         rows = [{"x": mark.x, "y": mark.y, "label": mark.label}]
         point = {"type": "point", "filled": True, "size": _POINT_PX, "color": mark.colour, "opacity": 1}
-        layers.append(layer(rows, point, x=x, y=y))
-        layers.append(layer(rows, text(**_PLACES[mark.place], fontWeight="bold"), x=x, y=y, text=name("label")))
-    return figure(layers, HEIGHT, title)
+        marked.append(layer(rows, point, x=x, y=y))
+        marked.append(layer(rows, text(**_PLACES[next(spots).place], fontWeight="bold"), x=x, y=y, text=name("label")))
+    layers: list[Spec] = []
+    for rule in rules:
+        layers += _rule(rule, next(spots))
+    for curve, colour in shown:
+        encoding: Spec = {"x": x, "y": y, "tooltip": tip}
+        layers += _curve(curve, colour, encoding, next(spots))
+    return figure(layers + marked, HEIGHT, title)
 
 
 def taller(drawn: Figure, height: int = TALL) -> Figure:
@@ -97,26 +109,43 @@ def taller(drawn: Figure, height: int = TALL) -> Figure:
     return Figure({**drawn.spec, "height": height}, drawn.title)
 
 
-def _scale(encoding: Spec, values: Sequence[float]) -> Scale:
-    return scale_of(values, log=encoding["scale"].get("type") == "log")
+class _Shares:
+    """Where values lie along an axis, as shares of the plot: Vega leaves a margin at both ends of a logarithm."""
+
+    def __init__(self, encoding: Spec, values: Sequence[float], length_px: float = _TYPICAL_WIDTH_PX) -> None:
+        scale = encoding["scale"]
+        log = scale.get("type") == "log"
+        self._scale = scale_of(values, log=log, zero=scale.get("zero", True))
+        self._margin = _LOG_PADDING_PX / length_px if log else 0.0
+
+    def of(self, values: Sequence[float]) -> Floats:
+        """Return the shares [1]."""
+        return np.asarray(self._margin + (1.0 - 2.0 * self._margin) * self._scale.share(np.array(values, dtype=np.float64)))
 
 
-def _spots(drawn: Sequence[Curve], rules: Sequence[Rule], marks: Sequence[Mark], scales: tuple[Scale, Scale]) -> list[Spot]:
-    """Return where each curve's name goes beside the labels of rules and marks."""
-    across, up = scales
-
-    def share(scale: Scale, value: float) -> float:
-        return float(scale.share(np.array([value]))[0])
-
-    labels = [Label(mark.label, share(across, mark.x), share(up, mark.y), mark.place) for mark in marks]
-    labels += [Label(rule.label, 0.0, share(up, rule.value), "above right") for rule in rules if rule.axis == "y"]
-    labels += [Label(rule.label, share(across, rule.value), 1.0, "below right") for rule in rules if rule.axis == "x"]
-    lines = []
+def _spots(drawn: Sequence[Curve], rules: Sequence[Rule], marks: Sequence[Mark], shares: tuple[_Shares, _Shares]) -> list[Spot]:
+    """Return where the names of marks, rules and curves go, in this order."""
+    across, up = shares
+    ends = np.array([0.0, 1.0])
+    lines = [Line(mark.label, across.of([mark.x]), up.of([mark.y]), dots=True, at=0.0, place=mark.place) for mark in marks]
+    for rule in rules:
+        if rule.axis == "y":
+            lines.append(Line(rule.label, ends, up.of([rule.value] * 2), dots=False, at=0.0, place="above right"))
+        else:
+            lines.append(Line(rule.label, across.of([rule.value] * 2), 1.0 - ends, dots=False, at=0.0, place="below right"))
     for curve in drawn:
-        xs, ys = np.array(curve.points, dtype=np.float64).T
-        lines.append(Line(curve.name, across.share(xs), up.share(ys), curve.dots, curve.name_at, curve.name_place))
-    lines += [Line("", np.array([x]), np.array([y]), dots=True, at=0.0, place="above right") for _, x, y, _ in labels[: len(marks)]]
-    return name_spots(lines, labels, HEIGHT)[: len(drawn)]
+        xs, ys = zip(*curve.points, strict=True)
+        lines.append(Line(curve.name, across.of(xs), up.of(ys), curve.dots, curve.name_at, curve.name_place))
+    return name_spots(lines, HEIGHT - AXES_PX)
+
+
+def _rule(rule: Rule, spot: Spot) -> list[Spec]:
+    """Return a dashed rule with what it says at one of its ends."""
+    rows = [{"value": rule.value, "label": rule.label}]
+    along: Spec = {rule.axis: number("value")}
+    ends: dict[str, tuple[float | str, float | str]] = {"x": (0, "height"), "y": (0, "width")}
+    end: Spec = {"y" if rule.axis == "x" else "x": {"value": ends[rule.axis][spot.point]}}
+    return [layer(rows, dict(TARGET_RULE), **along), layer(rows, text(**_PLACES[spot.place]), **along, **end, text=name("label"))]
 
 
 def _curve(curve: Curve, colour: str, encoding: Spec, spot: Spot) -> list[Spec]:
@@ -139,9 +168,9 @@ def _encoding(field: str, shown: Axis, values: Sequence[float]) -> Spec:
     if shown.log is None:
         scale, note = scale_for(values)
     elif shown.log:
-        scale, note = {"type": "log", "nice": False, "padding": 14}, ", log scale"
+        scale, note = {"type": "log", "nice": False, "padding": _LOG_PADDING_PX}, ", log scale"
     else:
-        scale, note = {"zero": True, "nice": True}, ""
+        scale, note = {"zero": shown.zero, "nice": True}, ""
     return number(field, scale=scale, axis=axis(f"{shown.title}{note}"))
 
 

@@ -1,4 +1,4 @@
-"""Where the names of curves go, so that none covers a curve, a dot, a mark or another name.
+"""Where the names of curves, points and rules go, so that none covers a curve, a dot, a rule or another name.
 
 A name stays where its view wants it as long as nothing lies there. Else the side and the point along the curve with the least under
 it is taken. The browser decides how wide a chart is, so that two widths are looked at: a column, and the whole page.
@@ -19,9 +19,9 @@ Boxes = list[tuple[float, float, float, float]]
 
 OFFSETS_PX = {"above right": (9, -8), "below right": (9, 13), "above left": (-9, -8), "below left": (-9, 13)}
 """From a point to the near end of its name, and to the name's middle [px]."""
-WIDTHS_PX = (440.0, 900.0)
+WIDTHS_PX = (400.0, 830.0)
 _ALONG = tuple(step / 24.0 for step in range(24, -1, -1))
-_BETWEEN = 12
+_APART_PX = 4.0
 _DOT_PX = 5.0
 _PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED = 30.0, 12.0, 4.0, 60.0, 0.1
 
@@ -42,12 +42,16 @@ class Scale(NamedTuple):
         return np.asarray((values - low) / ((high - low) or 1.0), dtype=np.float64)
 
 
-def scale_of(values: Sequence[float], *, log: bool) -> Scale:
-    """Return an axis over values as Vega draws it: from zero to the next round step, or the values' own range for a logarithm."""
+def scale_of(values: Sequence[float], *, log: bool, zero: bool = True) -> Scale:
+    """Return an axis over values as Vega draws it: to round steps, or the values' own range for a logarithm.
+
+    zero : a linear axis starts at zero
+    """
     if log:
         positive = [value for value in values if value > 0.0]
         return Scale(min(positive, default=1.0), max(positive, default=10.0), log=True)
-    low, high = min(0.0, *values, 0.0), max(0.0, *values, 0.0)
+    ends = [0.0] if zero or not values else []
+    low, high = min([*values, *ends]), max([*values, *ends])
     rough = (high - low) / 10.0
     if rough <= 0.0:
         return Scale(0.0, 1.0, log=False)
@@ -58,7 +62,7 @@ def scale_of(values: Sequence[float], *, log: bool) -> Scale:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve with its name.
+    """A curve, a point or a rule with its name.
 
     x, y : of its points, as shares of the axes from the bottom left [1]; dots : it is drawn as dots alone
     at, place : where its view wants the name: along the points from 0 to 1 [1], and on which side
@@ -72,15 +76,6 @@ class Line:
     place: str
 
 
-class Label(NamedTuple):
-    """A label that stays: of a mark or a rule; x and y as shares of the axes [1], offsets in pixels."""
-
-    text: str
-    x: float
-    y: float
-    place: str
-
-
 class Spot(NamedTuple):
     """Where a name goes: number of the point, and side of it."""
 
@@ -88,14 +83,14 @@ class Spot(NamedTuple):
     place: str
 
 
-def name_spots(lines: Sequence[Line], labels: Sequence[Label], height_px: float) -> list[Spot]:
-    """Return where the name of each line goes; lines have points, and labels stay where they are."""
-    under = [_pixels(lines, labels, width, height_px) for width in WIDTHS_PX]
+def name_spots(lines: Sequence[Line], height_px: float) -> list[Spot]:
+    """Return where the name of each line goes, the first ones first; lines have points.
+
+    height_px : of the plot, without its axes
+    """
+    under = [_pixels(lines, width, height_px) for width in WIDTHS_PX]
     found = []
     for line in lines:
-        if not line.name:
-            found.append(Spot(_index(line, line.at), line.place))
-            continue
         best, least = Spot(0, line.place), math.inf
         for tried, spot in enumerate(_wanted_first(line)):
             cost = sum(view.cost(line, spot, height_px) for view in under)
@@ -145,17 +140,17 @@ class _View:
         return float(cost + _PER_LINE * sum(bool(_inside(each, box, 0.0).any()) for each in self.lines))
 
 
-def _pixels(lines: Sequence[Line], labels: Sequence[Label], width_px: float, height_px: float) -> _View:
+def _pixels(lines: Sequence[Line], width_px: float, height_px: float) -> _View:
     drawn, dots = [], [(np.empty(0), np.empty(0))]
     for line in lines:
         x, y = line.x * width_px, (1.0 - line.y) * height_px
-        if line.dots:
+        if line.dots or len(x) == 1:
             dots.append((x, y))
         else:
-            places = np.linspace(0.0, len(x) - 1.0, (len(x) - 1) * _BETWEEN + 1)
-            drawn.append((np.interp(places, np.arange(len(x)), x), np.interp(places, np.arange(len(y)), y)))
-    taken = [_box(each.text, (each.x * width_px, (1.0 - each.y) * height_px), each.place) for each in labels]
-    return _View(width_px, drawn, (np.concatenate([x for x, _ in dots]), np.concatenate([y for _, y in dots])), taken)
+            passed = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
+            places = np.linspace(0.0, passed[-1], int(passed[-1] / _APART_PX) + 2)
+            drawn.append((np.interp(places, passed, x), np.interp(places, passed, y)))
+    return _View(width_px, drawn, (np.concatenate([x for x, _ in dots]), np.concatenate([y for _, y in dots])), [])
 
 
 def _box(text: str, at_px: tuple[float, float], place: str) -> tuple[float, float, float, float]:
