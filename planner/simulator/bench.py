@@ -34,6 +34,7 @@ GPU_ID = "a100-80g-sxm"
 MODEL_ID = "llama-3.1-8b-instruct"
 ENGINE_VERSION = "0.33.0"
 COLUMNS = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
+REPLAY_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
 _REPEATS = 9
 _PLAIN_REQUESTS = 1000
 _KIB = 1024
@@ -72,16 +73,20 @@ def bench_engine() -> BenchEngine:
 
 
 def read_workload(path: Path) -> RequestTable:
-    """Read requests from CSV with the columns arrived_at [s], num_prefill_tokens and num_decode_tokens [token]."""
+    """Read requests from CSV with the columns arrived_at [s], num_prefill_tokens and num_decode_tokens [token].
+
+    The same by the names that a replay's requests are written with are read too.
+    """
     try:
         frame = pd.read_csv(path)
     except (OSError, ValueError) as error:
         raise InputError("workload", str(path), f"must be a CSV file: {error}", "Give a file with a header line") from error
-    missing = [column for column in COLUMNS if column not in frame.columns]
+    arrival, prompt, output = columns = REPLAY_COLUMNS if set(REPLAY_COLUMNS) <= set(frame.columns) else COLUMNS
+    missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise InputError("workload", str(path), f"must have the columns {', '.join(COLUMNS)}", f"Add {', '.join(missing)}")
     return RequestTable(
-        _numbers(frame, "arrived_at"), _numbers(frame, COLUMNS[1]).astype(np.int64), _numbers(frame, COLUMNS[2]).astype(np.int64)
+        _numbers(frame, arrival), _numbers(frame, prompt).astype(np.int64), _numbers(frame, output).astype(np.int64)
     )
 
 
@@ -101,11 +106,11 @@ def bench_simulator(workload: Path, engine: BenchEngine | None = None) -> dict[s
     of that thread, so that other work on the machine doesn't count; wall_seconds is the same by the clock. The plain loop runs over
     the first 1,000 requests, and its ratio is taken against the simulator on the same requests.
     """
+    requests = read_workload(workload)
     started = time.perf_counter()
     warm_up(lambda _line: None)
     compile_s = time.perf_counter() - started
     engine = engine or bench_engine()
-    requests = read_workload(workload)
     took, result = _best(requests, engine)
     first = slice(_PLAIN_REQUESTS)
     part = RequestTable(requests.arrival_s[first], requests.prompt_tokens[first], requests.output_tokens[first])

@@ -147,7 +147,7 @@ def text(result: dict[str, Any]) -> str:
     """Return a fit's document for reading in a terminal."""
     lines = []
     for file in result["files"]:
-        lines.append(f"{file['name']}: {file['format']}, {file['rows']} rows")
+        lines.append(f"{file['name']}: {file['format']}, {file['rows']} {'row' if file['rows'] == 1 else 'rows'}")
         lines += [f"  {remark}" for remark in file["remarks"]]
         lines += [f"  doesn't say: {gap}" for gap in file["missing"]]
     lines += ["", f"{'parameter':38} {'value':>11} {'80 % interval':>23} {'origin':>8} {'before':>11}"]

@@ -5,6 +5,7 @@ in the process that serves, before the port opens: the page that the app opens w
 """
 
 import contextlib
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from planner.paths import ROOT_DIR
 from planner.scenario import Scenario
 
 _REHEARSAL_S = 60.0
+# These warn of a run without a visitor, and of options that come after the configuration was first read; here both are meant.
+_WARN_OF_WHAT_IS_MEANT = ("streamlit.runtime.scriptrunner_utils.script_run_context", "streamlit.config")
 
 
 def prepare() -> None:
@@ -33,6 +36,8 @@ def main(options: Sequence[str]) -> None:
     """Serve the app; options : Streamlit's own, such as --server.port 8600."""
     from streamlit.web.cli import main as streamlit_main  # noqa: PLC0415 - after the planner, whose answer comes first
 
+    for name in _WARN_OF_WHAT_IS_MEANT:
+        logging.getLogger(name).addFilter(lambda record: record.levelno > logging.WARNING)
     prepare()
     sys.argv = ["streamlit", "run", str(ROOT_DIR / "app.py"), *options]
     streamlit_main(prog_name="streamlit")

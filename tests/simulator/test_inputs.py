@@ -183,6 +183,14 @@ def test_bench_refuses_other_files(text: str, reason: str, tmp_path: Path, capsy
     assert reason in capsys.readouterr().err
 
 
+def test_bench_reads_the_requests_of_a_replay_by_their_own_names(tmp_path: Path) -> None:
+    rows = "1.5,30,4\n"
+    traced = read_workload(write(tmp_path / "trace.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows))
+    replayed = read_workload(write(tmp_path / "replay.csv", "arrival_s,prompt_tokens,output_tokens\n" + rows))
+    for requests in (traced, replayed):
+        assert (requests.arrival_s[0], requests.prompt_tokens[0], requests.output_tokens[0]) == (1.5, 30, 4)
+
+
 def test_bench_refuses_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="workload"):
         read_workload(tmp_path / "none.csv")

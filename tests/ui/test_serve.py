@@ -43,3 +43,14 @@ def test_a_fault_in_the_users_files_does_not_keep_the_app_from_starting(tmp_path
     (folder / "broken.toml").write_text("id = ", encoding="utf-8")
     done = _prepare("from planner.ui import serve\nserve.prepare()", PLANNER_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
+
+
+def test_the_start_says_nothing_of_what_is_meant() -> None:
+    look = """
+from unittest import mock
+from planner.ui import serve
+with mock.patch("streamlit.web.cli.main"):
+    serve.main(["--server.port", "8600"])
+"""
+    done = _prepare(look)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
