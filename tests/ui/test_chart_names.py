@@ -16,6 +16,7 @@ from planner.ui.charts.names import OFFSETS_PX, WIDTHS_PX, Line, Spot, name_spot
 
 LINEAR = Axis("x", log=False), Axis("y", log=False)
 ACROSS = np.linspace(0.0, 1.0, 41)
+WEDGE = (("upper", 105.0, 140.0), ("lower", 95.0, 60.0))
 
 
 def line(name: str, y: np.ndarray, at: float = 1.0, place: str = "above left", *, dots: bool = False) -> Line:
@@ -115,8 +116,8 @@ def test_a_rule_is_named_at_the_end_where_no_curve_runs() -> None:
     near_left = Curve("falling", [(x / 50.0, 100.0 * math.exp(-x / 8.0) + 20.0) for x in range(51)])
     (free,) = text_marks(curves("A finding", LINEAR, [near_left], [Rule("y", 130.0, "target 130")]).spec, "target 130")
     assert free["encoding"]["x"] == {"value": 0}
-    crossing = Curve("rising", [(x / 50.0, 0.9 * x + 99.0) for x in range(51)])
-    (moved,) = text_marks(curves("A finding", LINEAR, [crossing], [Rule("y", 102.0, "target 102")]).spec, "target 102")
+    both = [Curve(name, [(x / 50.0, near if x < 25 else far) for x in range(51)]) for name, near, far in WEDGE]
+    (moved,) = text_marks(curves("A finding", LINEAR, both, [Rule("y", 100.0, "target 100")]).spec, "target 100")
     assert (moved["encoding"]["x"], moved["mark"]["dx"] < 0) == ({"value": "width"}, True)
     late = curves("A finding", LINEAR, [near_left], [Rule("x", 1.0, "a bound at the right edge")])
     (before,) = text_marks(late.spec, "a bound at the right edge")
