@@ -60,11 +60,17 @@ def _parser() -> argparse.ArgumentParser:
     memory.set_defaults(verb=_memory_check)
     accuracy = verbs.add_parser("accuracy", help="predict a table of measured results and print the errors")
     accuracy.add_argument(
-        "file", type=Path, metavar="FILE", help="CSV of measured results, see hardware_profiles/evidence/accuracy"
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="CSV of measured results, see hardware_profiles/evidence/accuracy, or the recording of an engine (JSON, JSON.gz)",
     )
     accuracy.add_argument("--records", choices=["shipped", "none"], default="shipped", help="calibration records, or priors alone")
     siblings = "predict each group (by layout or by model) with a record fitted on its sibling groups in the table"
     accuracy.add_argument("--siblings", nargs="?", const="layout", choices=["layout", "model"], help=siblings)
+    accuracy.add_argument("--config", type=Path, help="for a recording: config.json of the model that ran, with torch_dtype")
+    accuracy.add_argument("--gpu", help="for a recording: id of the device, such as cpu-recorded")
+    accuracy.add_argument("--record", help="for a recording: id of a calibration record, or its file")
     accuracy.add_argument("--json", action="store_true", help="print JSON")
     accuracy.set_defaults(verb=_accuracy)
     _add_calibrate(verbs)
@@ -317,18 +323,32 @@ def _memory_check(arguments: argparse.Namespace) -> None:
     print(_json(report.document()) if arguments.json else report.text())
 
 
+def _refuse_recording_flags(arguments: argparse.Namespace) -> None:
+    for name in ("config", "gpu", "record"):
+        if getattr(arguments, name) is not None:
+            bound = "is for the recording of an engine, and this file is a table"
+            raise InputError(f"--{name}", str(getattr(arguments, name)), bound, f"Leave --{name} out, or give a recording")
+
+
 def _accuracy(arguments: argparse.Namespace) -> None:
     from planner.accuracy import accuracy_report
+    from planner.accuracy.recording import is_recording, recording_report
 
     if not arguments.file.name:
-        raise InputError("FILE", str(arguments.file), "must name a file", "Give a CSV of measured results")
+        raise InputError("FILE", str(arguments.file), "must name a file", "Give a table of measured results or a recording")
     if arguments.siblings is not None:
         from planner.tuning.siblings import sibling_report
 
         fitted = sibling_report(arguments.file, arguments.siblings)
         print(_json(fitted.document()) if arguments.json else fitted.text())
         return
-    report = accuracy_report(arguments.file, arguments.records)
+    if is_recording(arguments.file):
+        if arguments.records == "none":
+            raise InputError("--records", "none", "is for tables", "Name the record of a recording with --record")
+        report = recording_report(arguments.file, arguments.config, arguments.gpu, arguments.record)
+    else:
+        _refuse_recording_flags(arguments)
+        report = accuracy_report(arguments.file, arguments.records)
     print(_json(report.document()) if arguments.json else report.text())
 
 

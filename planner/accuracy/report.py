@@ -161,7 +161,7 @@ class AccuracyReport:
         """Return the metrics that some of the rows state and have a prediction of."""
         chosen = self.results if results is None else results
         known = {metric for result in chosen for metric in result.errors}
-        return tuple(metric for metric in (*METRICS, *TAILS, "kv_tokens") if metric in known)
+        return tuple(metric for metric in (*METRICS, "e2e", *TAILS, "kv_tokens") if metric in known)
 
     def coverage(self, metric: str, results: Iterable[RowResult] | None = None) -> Covered | None:
         """Return how often the 80 % intervals of a metric held what was measured; None without intervals."""
@@ -214,6 +214,8 @@ class AccuracyReport:
             lines.append(f"{group[0]:<24} {group[1]:<13} {group[2]:<28} {len(rows):>5} {cells}")
         if self.summary("kv_tokens"):
             lines.append(f"KV tokens: {_cell(self.summary('kv_tokens'))}")
+        if self.summary("e2e"):
+            lines.append(f"end to end: {_cell(self.summary('e2e'))}")
         peers = [f"{metric.upper()} {_cell(self.peer_summary(metric))}" for metric in PEER if self.peer_summary(metric)]
         if peers:
             lines.append(f"the other planner in the table: {', '.join(peers)}")
