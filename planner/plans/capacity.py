@@ -22,7 +22,7 @@ from planner.simulator import (
     simulate,
 )
 from planner.step_model import StepCoefficients
-from planner.workloads import ProfileArrivals, Requests, Workload
+from planner.workloads import ProfileArrivals, Requests, RowsLengths, Workload, prefix_hits
 
 SEARCH_REQUESTS = 2500
 COARSE_REQUESTS = 1200
@@ -38,6 +38,7 @@ class Replica(NamedTuple):
     """One engine without its two knobs: step times, KV pool and scheduler settings. Hashable, so that results can be kept.
 
     request_s : time that a request spends outside the engine before its first token [s]
+    prefix_caching : prompt tokens that the cache is known to hold are skipped
     """
 
     coefficients: StepCoefficients
@@ -47,6 +48,7 @@ class Replica(NamedTuple):
     async_scheduling: bool
     scheduler_reserve_full_isl: bool
     request_s: float
+    prefix_caching: bool = False
 
     def limits(self, knobs: Knobs) -> EngineLimits:
         """Return the scheduler's limits with both knobs."""
@@ -58,16 +60,21 @@ class Replica(NamedTuple):
             max_model_len=self.max_model_len,
             async_scheduling=self.async_scheduling,
             scheduler_reserve_full_isl=self.scheduler_reserve_full_isl,
+            enable_prefix_caching=self.prefix_caching,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The workload's requests at one request a second, sampled once. Equal when workload, number and seed are."""
+    """The workload's requests at one request a second, sampled once. Equal when workload, number and seed are.
+
+    cache_tokens : size of the prefix cache that serves their shared prompts [token]; None counts no reuse
+    """
 
     key: str
     count: int
     seed: int
+    cache_tokens: int | None = None
 
     def requests(self) -> Requests:
         """Return the requests at a mean of one a second."""
@@ -104,9 +111,36 @@ def demand_for(workload: Workload, count: int, seed: int) -> Demand:
 
 @lru_cache(maxsize=32)
 def _sampled(demand: Demand) -> Requests:
+    """Return the requests: a smaller sample of a recorded order is spread over the largest, as its first rows are like none."""
     workload = Workload.model_validate_json(demand.key)
     requests = workload.sample_requests(demand.count, 1.0, demand.seed)
-    return replace(requests, block_hashes=None)
+    if not in_recorded_order(workload) or (demand.count >= ANSWER_REQUESTS and demand.cache_tokens is None):
+        return replace(requests, block_hashes=None)
+    whole = workload.sample_requests(max(demand.count, ANSWER_REQUESTS), 1.0, demand.seed)
+    spread = np.arange(demand.count) * len(whole) // demand.count
+    cached = None if demand.cache_tokens is None else _cached(whole, demand.cache_tokens)
+    return replace(
+        requests,
+        prompt_tokens=whole.prompt_tokens[spread],
+        output_tokens=whole.output_tokens[spread],
+        class_index=whole.class_index[spread],
+        cached_prompt_tokens=None if cached is None else cached[spread],
+        block_hashes=None,
+    )
+
+
+def in_recorded_order(workload: Workload) -> bool:
+    """Whether requests come as rows of a trace in its own order."""
+    return isinstance(workload.lengths, RowsLengths) and workload.lengths.draw == "in_order"
+
+
+def _cached(requests: Requests, cache_tokens: int) -> npt.NDArray[np.int64] | None:
+    """Return the prompt tokens that a prefix cache holds of each request [token]; None where none says what it shares."""
+    hashes = requests.block_hashes
+    if hashes is None:
+        return None
+    hits = prefix_hits(hashes, requests.prompt_tokens, max(cache_tokens // hashes.block_tokens, 1))
+    return np.minimum(hits, requests.prompt_tokens - 1)
 
 
 @lru_cache(maxsize=32)

@@ -9,7 +9,7 @@ from planner.analysis.parallel import in_parallel
 from planner.plans.capacity import Demand
 from planner.plans.rates import Capacity, Probe, capacity_from, capacity_under, missed_target, misses_of, probe
 from planner.plans.results import KnobCell, Knobs, Latency
-from planner.plans.starting import BUDGETS, Engine, Question, coarse, default_knobs, replica_of, with_knobs
+from planner.plans.starting import BUDGETS, Engine, Question, coarse, default_knobs, plain_blocks, replica_of, with_knobs
 from planner.scenario import Scenario, Targets
 from planner.step_model import StepShape, step_s
 
@@ -19,6 +19,7 @@ _FIRST_DECODERS = 16
 _FIRST_STEP_SHARE = 1.0
 _CLEAR_MISS = 0.3
 _USEFUL_BUDGET = 2048
+_CLEARLY_MORE_THAN_HELD = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +81,26 @@ def knob_options(scenario: Scenario, default: Knobs) -> tuple[tuple[int, ...], t
 
 
 def first_knobs(question: Question, engine: Engine) -> Knobs:
-    """Return settings to start a search from: the engine's own, with the token budget cut to what the TPOT target bears.
+    """Return settings to start a search from: the engine's own, cut to what the TPOT target bears and the KV cache can fill.
 
-    The largest budget whose full step, beside a few decoding sequences, takes no longer than the TPOT target. A start only.
+    The largest budget whose full step, beside a few decoding sequences, takes no longer than the TPOT target; and a sequence cap
+    that the cache can't reach, as a larger one only takes memory from it. A start only.
     """
-    start_at = default_knobs(question.scenario, engine.deployment)
-    target_s = question.scenario.targets.tpot_p99_s
-    if target_s is None or question.scenario.engine.max_num_batched_tokens is not None:
-        return start_at
-    fitting = [budget for budget in BUDGETS if _full_step_s(question, engine, budget) <= _FIRST_STEP_SHARE * target_s]
-    budget = min(start_at.max_num_batched_tokens, max(fitting, default=BUDGETS[0]))
-    cap = question.scenario.engine.max_num_seqs or min(start_at.max_num_seqs, budget)
-    return Knobs(cap, max(budget, cap))
+    start_at, choice = default_knobs(question.scenario, engine.deployment), question.scenario.engine
+    target_s, budget = question.scenario.targets.tpot_p99_s, start_at.max_num_batched_tokens
+    if target_s is not None and choice.max_num_batched_tokens is None:
+        fitting = [each for each in BUDGETS if _full_step_s(question, engine, each) <= _FIRST_STEP_SHARE * target_s]
+        budget = min(budget, max(fitting, default=BUDGETS[0]))
+    if choice.max_num_seqs is not None:
+        return Knobs(choice.max_num_seqs, max(budget, choice.max_num_seqs))
+    return Knobs(min(start_at.max_num_seqs, budget, _cap_beyond_cache(question, engine)), budget)
+
+
+def _cap_beyond_cache(question: Question, engine: Engine) -> int:
+    """Return the smallest sequence cap that is clearly more than the KV cache holds under the engine's own settings [seq]."""
+    held = plain_blocks(engine.memory, question.demand) * engine.memory.block_size / question.context_mean_tokens
+    sequences, _ = knob_options(question.scenario, default_knobs(question.scenario, engine.deployment))
+    return min((cap for cap in sequences if cap >= _CLEARLY_MORE_THAN_HELD * held), default=max(sequences))
 
 
 def _full_step_s(question: Question, engine: Engine, budget: int) -> float:
@@ -159,7 +168,7 @@ def _walk(question: Question, engine: Engine, rate_rps: float, start_at: Knobs) 
             best = Trial(question.demand, rate_rps, knobs, found.miss)
         if best.held or (found is not None and _out_of_reach(found.latency, knobs)):
             break
-        direction = -1 if found is None else _direction(found.latency, question.scenario.targets)
+        direction = _direction(found, question.scenario.targets)
         if last and direction != last:
             break
         last = direction
@@ -172,9 +181,15 @@ def _out_of_reach(latency: Latency, knobs: Knobs) -> bool:
     return not latency.stable and knobs.max_num_batched_tokens >= _USEFUL_BUDGET
 
 
-def _direction(latency: Latency, targets: Targets) -> int:
-    """Return where a better budget lies: below where TPOT misses by more, above where TTFT does."""
-    return -1 if misses_more_of_tpot(latency, targets) else 1
+def _direction(found: Probe | None, targets: Targets) -> int:
+    """Return where a better budget lies: below where TPOT misses by more, above where TTFT does.
+
+    A smaller budget leaves more memory to the KV cache: it lies below, too, where the engine doesn't start, or where offline work
+    runs out of blocks.
+    """
+    if found is None or (targets.offline and not found.latency.kv_free):
+        return -1
+    return -1 if misses_more_of_tpot(found.latency, targets) else 1
 
 
 def misses_more_of_tpot(latency: Latency, targets: Targets) -> bool:

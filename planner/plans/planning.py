@@ -19,7 +19,8 @@ from planner.plans.nearest import nearest_feasible
 from planner.plans.progress import Tell, silent, with_check, within
 from planner.plans.race import Race, entered, run, unmeasured
 from planner.plans.ranking import check_named_record, rank, records_of
-from planner.plans.results import Candidate, Details, KnobCell, Plan, PlannedLoad
+from planner.plans.results import Candidate, Change, Details, KnobCell, Plan, PlannedLoad
+from planner.plans.reuse import capacity_with_reuse, reuse_change, reuse_warning
 from planner.plans.starting import Question, with_knobs
 from planner.pricing import TokenVolume
 from planner.scenario import Scenario
@@ -101,9 +102,9 @@ def complete(answer: Answer, tell: Tell = silent) -> Plan:
         chosen=chosen,
         nearest=nearest,
         details=details,
-        changes=changes_of(outcome, _alternatives(question, chosen) if chosen else ()),
+        changes=(*changes_of(outcome, _alternatives(question, chosen) if chosen else ()), *_reuse(race, chosen)),
         warnings=(
-            *warnings_of(outcome, _workload_warnings(question, answer.workload, answer.lengths)),
+            *warnings_of(outcome, _workload_warnings(question, answer.workload, answer.lengths, chosen)),
             *caveats_of(question.scenario, question.model, candidates),
         ),
         summary=summary_of(outcome),
@@ -196,18 +197,23 @@ def _alternatives(question: Question, chosen: Candidate) -> list[tuple[str, dict
     return [(f"FP8 weights and KV cache on {chosen.gpu_name}", patch, best)] if best is not None else []
 
 
-def _workload_warnings(question: Question, workload: Workload, lengths: LengthStats) -> list[str]:
+def _reuse(race: Race, chosen: Candidate | None) -> list[Change]:
+    """Return what the chosen GPUs save by prefix caching, where the workload says what its requests share."""
+    place = next((place for place, each in race.measured.items() if each.candidate is chosen), None)
+    if place is None or chosen is None:
+        return []
+    reused_rps = capacity_with_reuse(race.question, race.entrants[place].engine, chosen)
+    return [reuse_change(race.question, race.ways[place], chosen, reused_rps)] if reused_rps is not None else []
+
+
+def _workload_warnings(question: Question, workload: Workload, lengths: LengthStats, chosen: Candidate | None) -> list[str]:
     warnings = []
     maximum = question.model.max_positions
     if maximum is not None and question.demand.longest_tokens > maximum:
         longest = f"{question.demand.longest_tokens:,}"
         warnings.append(f"The longest requests ({longest} tokens) exceed the model's {maximum:,}: the engine refuses them.")
     if workload.prefix_hits is not None:
-        hit = max(workload.prefix_hits.hit_rate)
-        warnings.append(
-            f"Prefix caching is not counted: up to {hit:.0%} of this workload's prompt tokens repeat earlier ones, "
-            "so that prefill may cost less than planned."
-        )
+        warnings.append(reuse_warning(workload.prefix_hits, chosen))
     if lengths.method != "exact":
         warnings.append(f"Lengths are {lengths.method}, not rows of your own traffic: upload a trace to plan on it.")
     return warnings

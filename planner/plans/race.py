@@ -15,13 +15,13 @@ from planner.fleet import replicas_for
 from planner.plans.candidates import Layout
 from planner.plans.capacity import Replica
 from planner.plans.confirm import Measured, measured
-from planner.plans.knobs import Trial, first_knobs, settled, tried_at
+from planner.plans.knobs import Trial, first_knobs, knob_options, settled, tried_at
 from planner.plans.progress import Tell, silent
 from planner.plans.ranking import Dearness, dearness, dearness_of, needed_rps, rank
 from planner.plans.results import Candidate, Knobs
 from planner.plans.screen import traffic_of
 from planner.plans.search import Hint, answer, has_no_machine
-from planner.plans.starting import Engine, Question, coarse, default_knobs, replica_of, start, with_knobs
+from planner.plans.starting import Engine, Question, coarse, default_knobs, plain_blocks, replica_of, start, with_knobs
 from planner.queueing import ReplicaLimits, fluid_limit, lone_floor
 
 _BOUND_MARGIN = 0.7
@@ -31,6 +31,7 @@ _USELESS_SHARE = 1 / 32
 _FIRST_WAVE = 2
 _WAVE = 8
 _LEFT_AFTER_TURN = 0.8
+_ROOMY_SEQUENCES = 128.0  # a cache for more grows by less than the bound's margin when settings are made smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _entrant(question: Question, place: int, layout: Layout, engine: Engine) -> 
     fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
     if not fitted.memory.fits or has_no_machine(layout):
         return Entrant(place, layout, engine, 0.0, 0.0, slow=True)
-    replica = replica_of(fitted, question.demand)
+    replica = replica_of(_roomiest(question, fitted), question.demand)
     flow = fluid_limit(traffic, _limits(replica, knobs), replica.coefficients, targets.tpot_p99_s)
     floor = lone_floor(traffic, replica.coefficients)
     ttft_s = floor.ttft_s + replica.request_s
@@ -103,6 +104,16 @@ def _entrant(question: Question, place: int, layout: Layout, engine: Engine) -> 
     )
     share = 1.0 if targets.offline else _LIKELY_SHARE
     return Entrant(place, layout, engine, flow.rate_rps / _BOUND_MARGIN, flow.within_rps * share, slow=slow)
+
+
+def _roomiest(question: Question, fitted: Engine) -> Engine:
+    """Return the engine with the settings that leave most memory to its KV cache, where that bounds what a replica carries."""
+    held = plain_blocks(fitted.memory, question.demand) * fitted.memory.block_size / question.context_mean_tokens
+    if held > _ROOMY_SEQUENCES:
+        return fitted
+    sequences, budgets = knob_options(question.scenario, default_knobs(question.scenario, fitted.deployment))
+    smallest = Knobs(min(*sequences, *budgets), min(budgets))
+    return with_knobs(fitted, smallest, question.scenario.engine.logged_kv_tokens)
 
 
 def _limits(replica: Replica, knobs: Knobs) -> ReplicaLimits:

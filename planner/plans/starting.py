@@ -158,6 +158,7 @@ def replica_of(engine: Engine, demand: Demand) -> Replica:
         async_scheduling=config.async_scheduling,
         scheduler_reserve_full_isl=config.scheduler_reserve_full_isl,
         request_s=engine.record.host.request_s.value,
+        prefix_caching=demand.cache_tokens is not None,
     )
 
 

@@ -42,7 +42,7 @@ from planner.workloads.load import (
     rate_from_users,
 )
 from planner.workloads.marginals import Constant, Gamma, HistogramSide, Lognormal, Mixture, Weibull
-from planner.workloads.prefix import PrefixHitCurve, prefix_hit_curve, prefix_hit_rate
+from planner.workloads.prefix import PrefixHitCurve, prefix_hit_curve, prefix_hit_rate, prefix_hits
 from planner.workloads.profiles import RateProfile, list_profiles, load_profile
 from planner.workloads.requests import BlockHashes, Requests
 from planner.workloads.trace import Trace, TraceMeta, list_traces, load_trace
@@ -102,6 +102,7 @@ __all__ = [
     "load_workload",
     "prefix_hit_curve",
     "prefix_hit_rate",
+    "prefix_hits",
     "rate_from_requests_per_day",
     "rate_from_split_tokens_per_day",
     "rate_from_tokens_per_day",

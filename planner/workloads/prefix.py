@@ -52,8 +52,8 @@ class PrefixHitCurve(BaseModel):
         return float(np.interp(cache_tokens, (0.0, *self.cache_tokens), (0.0, *self.hit_rate)))
 
 
-def prefix_hit_rate(hashes: BlockHashes, prompt_tokens: Tokens, cache_blocks: int | None) -> float:
-    """Share of prompt tokens that an LRU prefix cache serves when requests come in the given order [1].
+def prefix_hits(hashes: BlockHashes, prompt_tokens: Tokens, cache_blocks: int | None) -> Tokens:
+    """Return the prompt tokens that an LRU prefix cache serves of each request, when they come in the given order [token].
 
     hashes, prompt_tokens : one entry per request
     cache_blocks : blocks the cache holds; None: it never evicts
@@ -64,15 +64,20 @@ def prefix_hit_rate(hashes: BlockHashes, prompt_tokens: Tokens, cache_blocks: in
     figure.
     """
     cache: OrderedDict[int, None] = OrderedDict()
-    hit_tokens = 0
+    hit_tokens = np.zeros(len(hashes), np.int64)
     for index in range(len(hashes)):
         row = hashes.row(index).tolist()
         hits = 0
         while hits < len(row) and row[hits] in cache:
             hits += 1
-        hit_tokens += min(hits * hashes.block_tokens, int(prompt_tokens[index]))
+        hit_tokens[index] = min(hits * hashes.block_tokens, int(prompt_tokens[index]))
         _touch(cache, row, cache_blocks)
-    return hit_tokens / int(prompt_tokens.sum())
+    return hit_tokens
+
+
+def prefix_hit_rate(hashes: BlockHashes, prompt_tokens: Tokens, cache_blocks: int | None) -> float:
+    """Share of prompt tokens that an LRU prefix cache serves when requests come in the given order [1]; see `prefix_hits`."""
+    return int(prefix_hits(hashes, prompt_tokens, cache_blocks).sum()) / int(prompt_tokens.sum())
 
 
 def prefix_hit_curve(hashes: BlockHashes, prompt_tokens: Tokens, cache_blocks: Sequence[int], source: Source) -> PrefixHitCurve:
