@@ -123,11 +123,7 @@ def _arrivals_of(case: Case, asked: Experiment, draw: int, long: bool) -> tuple[
     table, place = _table(case, asked, draw)
     zero_s = float(table.arrival_s[place])
     if not long:
-        kept = np.arange(len(table)) != place
-        cached = None if table.cached_prompt_tokens is None else table.cached_prompt_tokens[kept]
-        table = RequestTable(
-            table.arrival_s[kept], table.prompt_tokens[kept], table.output_tokens[kept], cached_prompt_tokens=cached
-        )
+        table = table.take(np.delete(np.arange(len(table)), place))
     return _arrivals(simulate(table, _limits(case, asked), case.coefficients), place, zero_s)
 
 

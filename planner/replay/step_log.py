@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from planner.replay.run import Replay
-from planner.simulator import LogStep, RequestTable, SimulationOptions, simulate
+from planner.simulator import LogStep, SimulationOptions, simulate
 
 MAX_STEPS = 20_000
 MAX_ROWS = 500_000
@@ -21,9 +21,8 @@ def step_log_document(replay: Replay) -> list[dict[str, Any]]:
     """
     run, requests = replay.shown, replay.requests
     most = max(1, min(MAX_STEPS, MAX_ROWS // max(run.result.averages.peak_running, 1)))
-    table = RequestTable(requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.block_hashes)
     options = SimulationOptions(stop=replay.settings.stop, log_steps=True, log_most_steps=most)
-    steps = simulate(table, run.setup.limits, run.setup.coefficients, options).steps or []
+    steps = simulate(requests, run.setup.limits, run.setup.coefficients, options).steps or []
     end_s = steps[-1].start_s + steps[-1].duration_s if steps else 0.0
     arrived = int(np.searchsorted(requests.arrival_s, end_s, side="right"))
     engine = run.setup.limits._asdict()

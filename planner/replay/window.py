@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.replay.run import Outcome, Replay
-from planner.simulator import LogRow, LogStep, RequestTable, SimulationOptions, simulate
+from planner.simulator import LogRow, LogStep, SimulationOptions, simulate
 
 MAX_STEPS = 60
 MAX_SHOWN = 40
@@ -79,14 +79,8 @@ def _logged(replay: Replay, run: Outcome, from_s: float) -> tuple[LogStep, ...]:
     arrival_s = replay.requests.arrival_s
     until_s = from_s + _SEARCHED_STEPS * run.result.averages.longest_step_s
     kept = min(len(arrival_s), int(np.searchsorted(arrival_s, until_s, side="right")) + 1)
-    part = RequestTable(
-        arrival_s[:kept],
-        replay.requests.prompt_tokens[:kept],
-        replay.requests.output_tokens[:kept],
-        replay.requests.block_hashes.take(np.arange(kept)) if replay.requests.block_hashes is not None else None,
-    )
     options = SimulationOptions(stop=replay.settings.stop, log_steps=True, log_from_s=from_s, log_most_steps=_SEARCHED_STEPS)
-    steps = simulate(part, run.setup.limits, run.setup.coefficients, options).steps or []
+    steps = simulate(replay.requests.take(np.arange(kept)), run.setup.limits, run.setup.coefficients, options).steps or []
     certain_s = np.inf if kept == len(arrival_s) else arrival_s[kept - 1]
     return tuple(step for step in steps if step.scheduled_at_s < certain_s)
 

@@ -1,7 +1,7 @@
 """Turns requests as the workloads give them into the queue that the engine accepts, and counts what it refuses."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from planner.simulator.layout import POSITIONS, Ints, Shorts
 from planner.simulator.limits import EngineLimits
 from planner.simulator.state import Queue
 from planner.workloads import BlockHashes
+from planner.workloads.requests import take_rows
 
 Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 _MOST_TOKENS = 2**30
@@ -45,6 +46,10 @@ class RequestArrays(Protocol):
         ...
 
     def __len__(self) -> int: ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "RequestArrays":
+        """Return the requests at `rows`, with all that is known of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +90,10 @@ class RequestTable:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Self:
+        """Return the requests at `rows`, in that order, with all that is known of them."""
+        return take_rows(self, rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,8 @@
 """The requests that a simulation or a replay runs: arrays of equal length, checked once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,11 @@ import pandas as pd
 
 from planner.errors import InputError
 from planner.workloads.laws import MAX_TOKENS, Floats, Tokens
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Table = TypeVar("Table", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +70,15 @@ class BlockHashes:
         return type(self)(taken.flat + passes * step, taken.offsets, self.block_tokens)
 
 
+def take_rows(table: Table, rows: Tokens) -> Table:
+    """Return rows of a table of requests, in that order.
+
+    table : a dataclass whose columns are arrays, BlockHashes, or None where not known; rows : positions
+    """
+    columns = ((each.name, getattr(table, each.name)) for each in fields(table))
+    return replace(table, **{name: column.take(rows) for name, column in columns if column is not None})
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
     """Requests in the order in which they arrive.
@@ -116,6 +130,10 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    def take(self, rows: Tokens) -> Self:
+        """Return the requests at `rows`, in rising order, with all that is known of them."""
+        return take_rows(self, rows)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per request, with the columns that are known; block_hashes as lists."""

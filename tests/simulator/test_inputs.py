@@ -207,6 +207,16 @@ def test_prompt_tokens_known_to_be_cached_are_skipped_in_whole_blocks() -> None:
     assert values_s(simulate(rows, limits, costs), "ttft").tolist() == [100.0]
 
 
+def test_rows_of_a_table_keep_what_the_cache_is_known_to_hold() -> None:
+    hits = np.array([7, 0, 3])
+    table = RequestTable(np.array([2.0, 1.0, 0.0]), np.array([10, 20, 30]), np.array([1, 2, 3]), None, hits)
+    taken = table.take(np.array([2, 0]))
+    assert taken.arrival_s.tolist() == [0.0, 2.0]
+    assert taken.output_tokens.tolist() == [3, 1]
+    assert taken.cached_prompt_tokens is not None
+    assert taken.cached_prompt_tokens.tolist() == [3, 7]
+
+
 @pytest.mark.parametrize("cached", [[-1], [11], [1, 1]])
 def test_impossible_hits_are_refused(cached: list[int]) -> None:
     with pytest.raises(InputError, match="cached_prompt_tokens"):

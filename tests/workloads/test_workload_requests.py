@@ -24,6 +24,21 @@ def three(**changes: object) -> Requests:
     return Requests(**(columns | changes))  # type: ignore[arg-type]
 
 
+@given(rows=st.lists(st.sampled_from([0, 1, 2]), min_size=1, unique=True).map(sorted))
+@settings(max_examples=20, deadline=None)
+def test_rows_keep_all_that_is_known_of_them(rows: list[int]) -> None:
+    lists = [[1, 2], [1], [3, 4, 5]]
+    requests = three(cached_prompt_tokens=np.array([0, 5, 6]), block_hashes=BlockHashes.from_lists(lists, 16))
+    taken = requests.take(np.array(rows, np.int64))
+    pd.testing.assert_frame_equal(taken.to_frame(), requests.to_frame().iloc[rows].reset_index(drop=True))
+    assert three().take(np.array(rows, np.int64)).block_hashes is None
+
+
+def test_rows_out_of_order_are_refused() -> None:
+    with pytest.raises(InputError, match="arrival_s"):
+        three().take(np.array([2, 0]))
+
+
 def test_frame_round_trip() -> None:
     hashes = BlockHashes.from_lists([[1, 2], [1], [3, 4, 5]], 16)
     requests = three(cached_prompt_tokens=np.array([0, 5, 6]), block_hashes=hashes)

@@ -89,6 +89,7 @@ def run_blind(cluster: Cluster, requests: RequestArrays, rng: np.random.Generato
 
 def _run_replica(pool: Pool, requests: RequestArrays, traits: Traits, rows: Ints) -> tuple[Ints, SimulationResult]:
     hashes = requests.block_hashes
+    # cached_prompt_tokens stay out, as the event loop, whose times these equal, finds hits by content alone
     share = RequestTable(
         requests.arrival_s[rows],
         requests.prompt_tokens[rows],
