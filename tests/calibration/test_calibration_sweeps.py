@@ -1,21 +1,25 @@
 """The record of the H100 NVL: fitted to Poisson sweeps of one model with two dtypes, each predicted from the other one's fit."""
 
 import datetime as dt
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 from planner.accuracy import predict, setting_of
+from planner.calibration.families import dtype_ratio
 from planner.calibration.fit.__main__ import start_record
 from planner.calibration.importers import BenchmarkRun, Spread
 from planner.calibration.measurement_tables import read_measurements
 from planner.calibration.measurements import Measurement
 from planner.calibration.records import CalibrationRecord, load_record
+from planner.step_coefficients import coefficients_for
 from planner.tuning import Bench, CalibrationFit, Target, TuneOptions, fit_benchmarks
 
 SWEEPS = Path(__file__).parent.parent / "recorded" / "poisson_sweeps_h100_nvl.csv"
 GPU, RECORD = "h100-94g-nvl", "h100-94g-nvl/vllm-0.19.0"
+SIXTEEN_BIT = {"compute_efficiency.bf16", "compute_efficiency.fp16"}
 FIXED = frozenset({"mix_factor", "expert_spread", "smoothness", "memory_efficiency.bf16", "memory_efficiency.fp8"})
 """The memory's share is the chip's, known from operator tables of other Hopper parts; a capped card differs in its clocks."""
 SOURCE = (
@@ -88,3 +92,23 @@ def test_latencies_and_saturation_of_the_sweeps(dtype: str, limit: float) -> Non
         if row.rate_rps in {10, 25}:
             assert figures.tpot_p50_s == pytest.approx(row.tpot_p50_s, rel=limit), row.rate_rps
         assert figures.requests_per_s == pytest.approx(row.requests_per_s, rel=0.08)
+
+
+@pytest.mark.slow
+def test_the_fp8_runs_alone_foretell_the_fp16_runs() -> None:
+    """The other way round: a fit of the fp8 runs, its compute share carried over to 16 bit, and no fp16 run seen."""
+    record = fit("fp8", start_record(GPU, "vllm", "0.19.0")).record
+    share = record.compute_efficiency["fp8"].value / dtype_ratio(GPU, "fp8").ratio
+    carried = record.with_values({path: share for path, _ in record.parameters() if path in SIXTEEN_BIT})
+    for row in rows("fp16"):
+        setting = setting_of(row)
+        figures = predict(replace(setting, record=carried, coefficients=coefficients_for(setting.deployment, carried)))
+        assert row.ttft_p99_s is not None
+        assert row.tpot_p50_s is not None
+        assert row.requests_per_s is not None
+        assert row.rate_rps is not None
+        below_saturation = row.rate_rps <= 25
+        assert figures.ttft_p99_s == pytest.approx(row.ttft_p99_s, rel=0.10 if below_saturation else 0.20), row.rate_rps
+        if row.rate_rps in {10, 25}:
+            assert figures.tpot_p50_s == pytest.approx(row.tpot_p50_s, rel=0.08), row.rate_rps
+        assert figures.requests_per_s == pytest.approx(row.requests_per_s, rel=0.02), row.rate_rps
