@@ -1,6 +1,7 @@
 """Sets a predicted figure beside each measured one, by metric."""
 
 import math
+from collections.abc import Mapping
 
 from planner.accuracy.predict import Figures
 from planner.calibration.measurements import Measurement
@@ -19,6 +20,12 @@ _PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "tpot_p99": (("tpot_p99_s", "tpot_p99_s"),),
     "ttft_p99": (("ttft_p99_s", "ttft_p99_s"),),
 }
+STALL = 4.0
+"""p99 ÷ p90 of TTFT beyond which a few requests stalled: requests of equal lengths in one queue lie nearer together."""
+
+ENDLESS = "TTFT: the predicted engine doesn't keep up, and the length of the run isn't stated"
+STALLED = "p99 of TTFT: over four times the p90 of equal requests, as when a few meet a cold start"
+
 PEER = {"tpot": "peer_tpot_s", "ttft": "peer_ttft_s"}
 
 
@@ -50,10 +57,24 @@ def foretold(row: Measurement, figures: Figures) -> dict[str, float]:
     return {metric: value for metric, value in found.items() if not math.isnan(value)}
 
 
+def stalled(row: Measurement) -> bool:
+    """Say whether the p99 of a row's TTFT is that of a few requests which met something else than the others."""
+    if row.scenario != "open-loop" or row.length_kind != "fixed" or row.ttft_p90_s is None or row.ttft_p99_s is None:
+        return False
+    return row.ttft_p99_s > STALL * row.ttft_p90_s
+
+
 def errors_of(row: Measurement, figures: Figures) -> dict[str, float]:
-    """Return predicted ÷ measured - 1 by metric [1]."""
+    """Return predicted ÷ measured - 1 by metric [1]; what `not_compared` names is left out."""
     measured, predicted = stated(row), foretold(row, figures)
-    return {metric: predicted[metric] / value - 1.0 for metric, value in measured.items() if metric in predicted}
+    left_out = {"ttft_p99", "ttft_tail"} if stalled(row) else set()
+    return {metric: predicted[metric] / value - 1.0 for metric, value in measured.items() if metric in predicted.keys() - left_out}
+
+
+def not_compared(row: Measurement, errors: Mapping[str, float]) -> tuple[str, ...]:
+    """Return why figures that a predicted row states have no error."""
+    endless = "ttft" in stated(row) and "ttft" not in errors
+    return tuple(reason for reason, holds in ((ENDLESS, endless), (STALLED, stalled(row))) if holds)
 
 
 def peer_errors_of(row: Measurement) -> dict[str, float]:

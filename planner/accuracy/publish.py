@@ -114,7 +114,7 @@ def _report(report: AccuracyReport) -> SourceReport:
         held_out=_part(report, report.held_out()),
         groups=tuple(_group(report, group, rows) for group, rows in report.groups.items()),
         not_predicted=report.not_predicted,
-        without_ttft=report.without_ttft,
+        not_compared=report.not_compared,
         peer={metric: error_summary(report.peer_errors(metric)) for metric in ("tpot", "ttft") if report.peer_errors(metric)},
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.accuracy.bounds import UNIT_FACTOR, beats_data_sheet
-from planner.accuracy.compare import METRICS, PEER, TAILS, errors_of, peer_errors_of, stated
+from planner.accuracy.compare import METRICS, PEER, TAILS, errors_of, not_compared, peer_errors_of, stated
 from planner.accuracy.intervals import Point, Response, moved_figures, ranges, responses
 from planner.accuracy.kv_capacity import is_kv_capacity, kv_results
 from planner.accuracy.names import engine_named, gpu_named, model_named
@@ -126,9 +126,10 @@ class AccuracyReport:
         return dict(Counter(result.reason for result in self.results if result.reason is not None).most_common())
 
     @cached_property
-    def without_ttft(self) -> int:
-        """Rows whose TTFT isn't compared: the predicted engine doesn't keep up, and the length of the run isn't stated."""
-        return sum("ttft" in stated(row.measured) and "ttft" not in row.errors for row in self.predicted if row.measured)
+    def not_compared(self) -> dict[str, int]:
+        """Rows with a prediction of which some figure isn't compared, by reason."""
+        rows = ((result.measured, result.errors) for result in self.predicted if result.measured is not None)
+        return dict(Counter(reason for row, errors in rows for reason in not_compared(row, errors)).most_common())
 
     @cached_property
     def unreadable(self) -> tuple[Unreadable, ...]:
@@ -185,7 +186,7 @@ class AccuracyReport:
                 {"gpu": group[0], "engine": group[1], "model": group[2], **self._part(rows)} for group, rows in self.groups.items()
             ],
             "not_predicted": self.not_predicted,
-            "without_ttft": self.without_ttft,
+            "not_compared": self.not_compared,
             "unreadable": [fault._asdict() for fault in self.unreadable[:MOST_FAULTS]],
             "held_out": self._part(self.held_out()),
         }
@@ -220,8 +221,7 @@ class AccuracyReport:
         if peers:
             lines.append(f"the other planner in the table: {', '.join(peers)}")
         lines += [f"not predicted: {reason}: {rows}" for reason, rows in self.not_predicted.items()]
-        if self.without_ttft:
-            lines.append(f"no TTFT: the predicted engine doesn't keep up in a run of unstated length: {self.without_ttft}")
+        lines += [f"not compared: {reason}: {rows}" for reason, rows in self.not_compared.items()]
         lines += [f"line {line}: {field} {one_line(reason)}" for line, field, reason in self.unreadable[:MOST_FAULTS]]
         if len(self.unreadable) > MOST_FAULTS:
             lines.append(f"and {len(self.unreadable) - MOST_FAULTS:,} more lines that can't be read")

@@ -70,9 +70,7 @@ class SourceReport(_Model):
     held_out: Part = Field(description="rows of the held-out groups alone")
     groups: tuple[GroupPart, ...] = Field(description="largest errors first")
     not_predicted: dict[str, Count] = Field(description="rows by reason, the commonest first")
-    without_ttft: Count = Field(
-        default=0, description="rows whose TTFT isn't compared: the predicted engine doesn't keep up in a run of unstated length"
-    )
+    not_compared: dict[str, Count] = Field(default={}, description="predicted rows with a figure that isn't compared, by reason")
     peer: dict[Metric, Errors] = Field(default={}, description="errors of another planner whose predictions the table holds")
 
 

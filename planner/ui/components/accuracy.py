@@ -8,7 +8,7 @@ import streamlit as st
 from planner.accuracy.shipped import STEPS_FILE, Metric, ShippedAccuracy, shipped_steps
 from planner.ui.charts.accuracy import distributions, predicted_rows, strips
 from planner.ui.choices import gpu_names, gpu_ranks, model_names
-from planner.ui.components.common import READABLE_PX, ColumnConfigs, heading, show
+from planner.ui.components.common import READABLE_PX, ColumnConfigs, heading, show, side_by_side
 from planner.ui.views import accuracy as words
 from planner.ui.views import accuracy_rows as rows
 from planner.ui.words import literal, sentence, stop
@@ -67,14 +67,14 @@ def source(chosen: ShippedAccuracy, metric: Metric | None) -> None:
         st.caption(sentence(words.coverage_sentence(chosen)))
         _table(words.groups_frame(chosen, metric, _names()), f"Errors of {chosen.title} by GPU, engine and model, largest first")
         st.caption("All errors in per cent: predicted ÷ measured − 1. Bias is the median with its sign; p90 is of the size.")
-    left, right = st.columns(2, gap="large")
+    left, right = side_by_side()
     with left:
-        st.markdown("**What isn't predicted, and why**")
-        reasons = words.not_predicted_frame(chosen.shipped.not_predicted)
+        st.markdown("**What isn't predicted or compared, and why**")
+        reasons = words.not_predicted_frame({**chosen.shipped.not_predicted, **chosen.shipped.not_compared})
         if reasons.empty:
             st.caption("Every row is predicted.")
         else:
-            _table(reasons, "Rows that aren't predicted, by reason")
+            _table(reasons, "Rows that aren't predicted or compared, by reason")
     with right:
         st.markdown("**Where the figures come from**")
         st.table({literal(key): literal(value) for key, value in words.facts(chosen).items()}, border="horizontal")
@@ -84,7 +84,7 @@ def source(chosen: ShippedAccuracy, metric: Metric | None) -> None:
 def _charts(chosen: ShippedAccuracy, metric: Metric) -> None:
     names = _names()
     dots, lines, title = rows.group_rows(chosen, metric, names, gpu_ranks())
-    left, right = st.columns([3, 2], gap="large")
+    left, right = side_by_side()
     with left:
         if dots:
             show(strips(dots, lines, rows.CLIP_PCT, title), key="chart-accuracy-groups")

@@ -60,11 +60,10 @@ def _report(report: AccuracyReport, index: int) -> None:
         st.dataframe(
             frame, hide_index=True, alt="Your rows with their predictions, largest error first", height="auto", placeholder=""
         )
-    if report.not_predicted:
-        st.markdown("**What isn't predicted, and why**")
-        st.dataframe(
-            not_predicted_frame(report.not_predicted), hide_index=True, alt="Your rows that aren't predicted", height="content"
-        )
+    left_out = {**report.not_predicted, **report.not_compared}
+    if left_out:
+        st.markdown("**What isn't predicted or compared, and why**")
+        st.dataframe(not_predicted_frame(left_out), hide_index=True, alt="Your rows that aren't predicted", height="content")
     if report.unreadable:
         st.markdown("**Lines that can't be read** (the header is line 1)")
         st.dataframe(words.unreadable_frame(report), hide_index=True, alt="Your lines that can't be read", height="content")
