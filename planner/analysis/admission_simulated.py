@@ -80,8 +80,11 @@ def gate_runs(
 ) -> list[GateRun]:
     """Return every gate before every stream; sigma : of the prediction's error, see `off_by`; tell : gets progress."""
     wanted = [(gate, one) for one in offered for gate in GATES]
-    tell(f"Serving {len(wanted)} streams of {offered[0].requests:,} requests", 0.1)
-    return in_parallel(lambda pair: gate_run(case, aims, pair[0], pair[1], sigma), wanted)
+    runs = []
+    for index, (gate, one) in enumerate(wanted):
+        tell(f"Serving {len(wanted)} streams of {one.requests:,} requests", 0.5 * index / len(wanted))
+        runs.append(gate_run(case, aims, gate, one, sigma))
+    return runs
 
 
 def gate_run(case: Case, aims: Aims, gate: Gate, offered: Offered, sigma: float) -> GateRun:
@@ -222,7 +225,7 @@ class RemainderRun:
 def remainder_runs(case: Case, aims: Aims, offered: Offered, sigma: float) -> list[RemainderRun]:
     """Return each way to treat those who fail the prediction, on the same requests."""
     requests = offered_requests(case, offered)
-    return in_parallel(lambda way: _remainder_run(case, aims, (offered, requests), sigma, way), REMAINDERS)
+    return [_remainder_run(case, aims, (offered, requests), sigma, way) for way in REMAINDERS]
 
 
 def _remainder_run(case: Case, aims: Aims, stream: tuple[Offered, Requests], sigma: float, way: Remainder) -> RemainderRun:

@@ -27,7 +27,7 @@ Say = Callable[[str, float], None]
 
 LOADS = (0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5)
 SIGMAS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-PATIENCE_FACTORS = (0.5, 1.0, 2.0)
+PATIENCE_FACTORS = (1.0, 2.0)
 _LEAST_AGEING_S = 1e-3
 _WORK_STEPS = 1000.0
 _PAIRED = 1500
@@ -207,15 +207,20 @@ def simulated_rush(case: Case, rush: Rush, jobs: Jobs, say: Say) -> SimulatedRus
         _of_engine(SMALLEST_PREDICTED, case, _ranked(case, requests, _rank(jobs, predicted))),
         _of_engine(SMALLEST_KNOWN, case, _ranked(case, requests, _rank(jobs, requests.output_tokens))),
     ]
-    by_ageing = [AgeingPoint(0.0, orders[0].ttft_mean_s, orders[0].ttft_worst_s)]
-    bound_s = max(rush.patience * (orders[0].ttft_worst_s - case.request_s), _LEAST_AGEING_S)
+    first, small = orders[0], orders[2]
+    by_ageing = [AgeingPoint(0.0, first.ttft_mean_s, first.ttft_worst_s)]
+    bound_s = max(rush.patience * (first.ttft_worst_s - case.request_s), _LEAST_AGEING_S)
     for index, factor in enumerate(PATIENCE_FACTORS):
-        say("Simulating the bound on the wait", 0.3 + 0.2 * index)
-        aged = _aged(case, jobs, predicted, (rush.load, factor * bound_s))
+        say("Simulating the bound on the wait", 0.15 + 0.3 * index)
+        aged = small._replace(name=AGED, enforced=ENFORCED[AGED])  # where nobody waits for so long
+        if factor * bound_s < small.ttft_worst_s:
+            aged = _aged(case, jobs, predicted, (rush.load, factor * bound_s))
         by_ageing.append(AgeingPoint(factor * bound_s, aged.ttft_mean_s, aged.ttft_worst_s))
         if factor == 1.0:
             orders.append(aged)
-    say("Simulating multi-level feedback", 0.9)
+    if by_ageing[-1].ageing_s < small.ttft_worst_s:
+        by_ageing.append(AgeingPoint(small.ttft_worst_s, small.ttft_mean_s, small.ttft_worst_s))
+    say("Simulating multi-level feedback", 0.75)
     orders.append(_feedback(case, jobs, requests))
     return SimulatedRush(jobs, bound_s, tuple(orders), by_load, by_error, tuple(by_ageing))
 

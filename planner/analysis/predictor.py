@@ -148,23 +148,20 @@ class Predictor:
         self.slots = slots_of(case)
         self.leaving_rps = steady_batch(case, None).rate_rps
         self._request_s = case.request_s
-        counts = np.unique(np.round(np.geomspace(1.0, self.slots + 1.0, _TABLE)))
-        self._counts: Floats = np.concatenate([[0.0], counts])
-        self._rates: Floats = np.array([_prefill_rate(case, float(count), aims.tpot_s) for count in self._counts])
-        self._steps_s: Floats = np.array([_flow_step_s(case, max(float(count), 1.0)) for count in self._counts])
-
-    def prefill_tokens_per_s(self, decoding: float) -> float:
-        """Return the rate of prompt tokens beside so many decoders [token/s]."""
-        return float(np.interp(decoding, self._counts, self._rates))
+        counts = np.concatenate([[0.0], np.unique(np.round(np.geomspace(1.0, self.slots + 1.0, _TABLE)))])
+        rates = [_prefill_rate(case, float(count), aims.tpot_s) for count in counts]
+        steps_s = [_flow_step_s(case, max(float(count), 1.0)) for count in counts]
+        every = np.arange(self.slots + 1)
+        self._rates: list[float] = np.interp(every, counts, rates).tolist()
+        self._steps_s: list[float] = np.interp(every, counts, steps_s).tolist()
 
     def predict(self, seen: Seen) -> Prediction:
         """Return the prediction for a request that the door sees.
 
         The prompts before it and its own at the prefill rate; or, if longer, the wait for a place and its own prompt.
         """
-        decoding = min(float(seen.decoding), self.slots - 1.0)
-        rate = self.prefill_tokens_per_s(decoding)
-        tpot_s = float(np.interp(min(seen.unfinished + 1.0, self.slots), self._counts, self._steps_s))
+        rate = self._rates[min(seen.decoding, self.slots - 1)]
+        tpot_s = self._steps_s[min(seen.unfinished + 1, self.slots)]
         if rate <= 0.0:
             return Prediction(None, tpot_s)
         places_s = max(seen.unfinished + 1 - self.slots, 0) / self.leaving_rps

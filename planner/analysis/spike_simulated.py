@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from planner.analysis.case import Case
 from planner.analysis.overload import Spike
-from planner.analysis.predictor import Aims, DoorBounds, Predictor, door_bounds
+from planner.analysis.predictor import Aims, Predictor, door_bounds
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
 from planner.simulator import Metric, meets, token_gaps_s
@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 Masks = npt.NDArray[np.bool_]
 RuleName = Literal["no bound", "requests", "tokens", "deadline", "predicted"]
 RULE_NAMES: tuple[RuleName, ...] = ("no bound", "requests", "tokens", "deadline", "predicted")
+STORM_RULES: tuple[RuleName, ...] = ("no bound", "requests")
 RETRIES: tuple[Retry, ...] = ("none", "fixed", "exponential", "as told")
 DELAY_S = 1.0
 MOST_TRIES = 4
@@ -102,30 +103,39 @@ def spike_requests(case: Case, setting: SpikeSetting) -> Requests:
     )
 
 
-def rules_of(case: Case, setting: SpikeSetting, rule: RuleName) -> Rules:
+class Asked(NamedTuple):
+    """One run to make."""
+
+    rule: RuleName
+    retry: Retry
+
+
+def rules_of(case: Case, setting: SpikeSetting, wanted: Asked) -> Rules:
     """Return a rule at the door with the bounds that the targets give."""
-    bounds = door_bounds(case, setting.aims)
-    if rule == "no bound":
+    if wanted.rule == "no bound":
         return Rules()
-    if rule == "deadline":
+    if wanted.rule == "deadline":
         return Rules(deadline_s=setting.aims.ttft_s - case.request_s)
-    return Rules(_door(case, setting, rule, bounds))
+    return Rules(_door(case, setting, wanted))
 
 
-def _door(case: Case, setting: SpikeSetting, rule: RuleName, bounds: DoorBounds) -> Door:
-    predictor = Predictor(case, setting.aims)
-
-    def admits(seen: Seen) -> bool:
-        if rule == "requests":
-            return seen.unfinished < bounds.unfinished
-        if rule == "tokens":
-            return seen.waiting_prompt_tokens < bounds.waiting_prompt_tokens
-        return predictor.verdict(predictor.predict(seen)) == "admit"
+def _door(case: Case, setting: SpikeSetting, wanted: Asked) -> Door:
+    bounds, rule = door_bounds(case, setting.aims), wanted.rule
+    predictor = Predictor(case, setting.aims) if rule == "predicted" or wanted.retry == "as told" else None
 
     def door(seen: Seen) -> Answer:
-        if admits(seen):
+        prediction = None if predictor is None else predictor.predict(seen)
+        if rule == "requests":
+            admit = seen.unfinished < bounds.unfinished
+        elif rule == "tokens":
+            admit = seen.waiting_prompt_tokens < bounds.waiting_prompt_tokens
+        else:
+            admit = predictor is not None and prediction is not None and predictor.verdict(prediction) == "admit"
+        if admit:
             return COME_IN
-        return Answer(admit=False, retry_after_s=predictor.retry_after_s(predictor.predict(seen)))
+        if predictor is None or prediction is None:
+            return Answer(admit=False)
+        return Answer(admit=False, retry_after_s=predictor.retry_after_s(prediction))
 
     return door
 
@@ -161,13 +171,6 @@ class SpikeRun:
     requests: int
 
 
-class Asked(NamedTuple):
-    """One run to make."""
-
-    rule: RuleName
-    retry: Retry
-
-
 def spike_runs(
     case: Case, setting: SpikeSetting, wanted: Sequence[Asked], tell: Callable[[str, float], None] | None = None
 ) -> list[SpikeRun]:
@@ -184,10 +187,24 @@ def spike_runs(
     return runs
 
 
+def storm_runs(
+    case: Case, setting: SpikeSetting, known: Sequence[SpikeRun], tell: Callable[[str, float], None] | None = None
+) -> list[SpikeRun]:
+    """Return each kind of client before no bound and before one on requests.
+
+    known : runs of this spike, which aren't made again
+    """
+    wanted = [Asked(rule, retry) for rule in STORM_RULES for retry in RETRIES]
+    made = {Asked(run.rule, run.retry): run for run in known}
+    missing = [one for one in wanted if one not in made]
+    made |= dict(zip(missing, spike_runs(case, setting, missing, tell), strict=True))
+    return [made[one] for one in wanted]
+
+
 def spike_run(case: Case, setting: SpikeSetting, requests: Requests, wanted: Asked) -> SpikeRun:
     """Return what becomes of the requests under one rule with one kind of client."""
     clients = Clients(wanted.retry, DELAY_S, MOST_TRIES, max(setting.patience_s - case.request_s, 1e-3))
-    rules = rules_of(case, setting, wanted.rule)
+    rules = rules_of(case, setting, wanted)
     tries = simulate_clients(requests, (case.limits, case.coefficients), rules, clients, np.random.default_rng([case.seed, 15]))
     return _measured(case, setting, requests, wanted, tries)
 

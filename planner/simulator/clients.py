@@ -4,12 +4,10 @@ The engine is the compiled loop, paused where the door must know its state. With
 times are those of `simulate`, to the last bit.
 """
 
-import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import count
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +15,8 @@ import numpy.typing as npt
 
 from planner.errors import InputError
 from planner.simulator import layout as n
+from planner.simulator.agenda import GIVE_UP, Agenda, Event
+from planner.simulator.door import look_inside
 from planner.simulator.inputs import RequestArrays, take_in
 from planner.simulator.kernel import FINISHED, OUT_OF_STEPS, STUCK, run_kernel
 from planner.simulator.limits import EngineLimits, check_coefficients, check_limits
@@ -141,13 +141,6 @@ def simulate_clients(
     return run.result()
 
 
-class _Kind(IntEnum):
-    """Events at one instant: clients give up before others come, as they would a moment earlier."""
-
-    GIVE_UP = 0
-    COME = 1
-
-
 class _Row(NamedTuple):
     """One try as it was sent; position : in the engine's queue, place : in its arrays, -1 for none."""
 
@@ -159,16 +152,6 @@ class _Row(NamedTuple):
     priority: int = 0
 
 
-class _Event(NamedTuple):
-    """Something to come: a try of the request at a position, or the client of the try at a place gives up."""
-
-    at_s: float
-    kind: _Kind
-    sequence: int
-    what: int
-    number: int
-
-
 class _Run:
     """One simulation: the engine's arrays, filled as requests are let in, and the events to come."""
 
@@ -178,50 +161,45 @@ class _Run:
         limits, self.c = engine
         self.requests, self.rules, self.clients = requests, rules, clients
         self.intake = take_in(requests, limits, None)
+        self.order, self.prompts = self.intake.order.tolist(), self.intake.queue.prompt.tolist()
         tries = clients.most_tries if clients.retry != "none" else 1
         self.state = build_state(_room(self.intake.queue, tries), limits, "length", int(self.c.window_tokens), LogSize())
         self.state.times[n.ARRIVAL] = np.inf
         self.rows: list[_Row] = []
         self.row_of: list[int] = []
-        self.first = 0
+        self.first = self.inside = 0
         self.gone = np.zeros(self.state.times.shape[1], np.bool_)
-        self.sequence = count()
-        arrivals = enumerate(self.intake.queue.arrival_s.tolist())
-        self.events = [_Event(at_s, _Kind.COME, next(self.sequence), position, 0) for position, at_s in arrivals]
+        self.agenda = Agenda(self.intake.queue.arrival_s.tolist())
+        self.clock_s = float(self.state.f[n.CLOCK])
         self.stopped = False
-
-    @property
-    def inside(self) -> int:
-        """Tries that were ever let in [request]."""
-        return len(self.row_of)
 
     def serve(self, rng: np.random.Generator) -> None:
         """Run until nobody comes back and the engine is empty."""
         while not self.stopped:
-            event = self.events[0] if self.events else None
+            event = self.agenda.peek()
             at_s = math.inf if event is None else event.at_s
             if (event is None or self._asks_engine(event)) and not self._advance(at_s, rng):
                 continue
             if event is None:
                 return
-            heapq.heappop(self.events)
-            if event.kind == _Kind.COME:
+            self.agenda.drop(event)
+            if event.kind != GIVE_UP:
                 self._come(event, rng)
             elif not self._answered(event):
                 row = self.rows[self.row_of[event.what]]
                 self._come_back(event.at_s, row, 0.0, rng)
 
-    def _asks_engine(self, event: _Event) -> bool:
+    def _asks_engine(self, event: Event) -> bool:
         """Say whether an event depends on what the engine does until then."""
         if self.rules.door is not None or self.rules.deadline_s is not None:
             return True
-        return event.kind == _Kind.GIVE_UP and math.isnan(self.state.times[n.FIRST_TOKEN, event.what])
+        return event.kind == GIVE_UP and math.isnan(self.state.times[n.FIRST_TOKEN, event.what])
 
-    def _answered(self, event: _Event) -> bool:
+    def _answered(self, event: Event) -> bool:
         """Say whether a client that would give up has its first token, or was sent away before."""
         return bool(self.gone[event.what]) or self.state.times[n.FIRST_TOKEN, event.what] <= event.at_s
 
-    def _come(self, event: _Event, rng: np.random.Generator) -> None:
+    def _come(self, event: Event, rng: np.random.Generator) -> None:
         at_s, position, number = event.at_s, event.what, event.number
         answer = COME_IN if self.rules.door is None else self.rules.door(self._seen(at_s, position))
         if not answer.admit:
@@ -230,11 +208,12 @@ class _Run:
             self._come_back(at_s, row, answer.retry_after_s, rng)
             return
         place = self.inside
+        self.inside += 1
         self.row_of.append(len(self.rows))
         self.rows.append(_Row(position, number, at_s, Fate.SERVED, place, answer.priority))
         self._let_in(at_s, position, place, answer.priority)
         if self.clients.patience_s is not None and self.clients.retry != "none":
-            self._foresee(at_s + self.clients.patience_s, _Kind.GIVE_UP, place, number)
+            self.agenda.give_up(at_s + self.clients.patience_s, place, number)
 
     def _let_in(self, at_s: float, position: int, place: int, priority: int) -> None:
         queue, state = self.intake.queue, self.state
@@ -243,39 +222,23 @@ class _Run:
         state.asked[n.OUTPUT, place] = queue.output[position]
         state.asked[n.KNOWN_HIT, place] = queue.known_hit[position]
         state.asked[n.RANK, place] = priority
-        if math.isinf(state.f[n.CLOCK]):
-            state.f[n.CLOCK] = at_s
+        if math.isinf(self.clock_s):
+            self.clock_s = at_s
 
     def _seen(self, at_s: float, position: int) -> Seen:
         """Return what has happened by at_s; the step in flight may already have later times, which stay unseen."""
-        inside = slice(self.first, self.inside)
-        times = self.state.times[:, inside]
-        ended = times[n.FINISH] <= at_s
-        begun = times[n.FIRST_TOKEN] <= at_s
-        decoding = int(np.count_nonzero(begun)) - int(np.count_nonzero(ended))
-        if self.rules.deadline_s is not None:
-            ended |= self.gone[inside]
-        before = ~(begun | ended)
-        behind = 0
-        if self.state.g[n.PRIORITY]:
-            lower = before & (self.state.asked[n.RANK, inside] > 0)
-            behind = int(np.count_nonzero(lower))
-            before &= ~lower
-        unended = len(ended) - int(np.count_nonzero(ended))
-        seen = Seen(
+        state = self.state
+        span = (self.first, self.inside)
+        arrays = state.g, state.times, state.asked, self.gone
+        self.first, unended, decoding, prompts = look_inside(*arrays, span, at_s)
+        return Seen(
             now_s=at_s,
-            request=int(self.intake.order[position]),
-            prompt_tokens=int(self.intake.queue.prompt[position]),
-            unfinished=unended - behind,
+            request=self.order[position],
+            prompt_tokens=self.prompts[position],
+            unfinished=unended,
             decoding=decoding,
-            waiting_prompt_tokens=int(self.state.asked[n.PROMPT, inside][before].sum(dtype=np.int64)),
+            waiting_prompt_tokens=prompts,
         )
-        if len(ended) and ended[0]:
-            self.first += int(np.argmin(ended)) if unended else len(ended)
-        return seen
-
-    def _foresee(self, at_s: float, kind: _Kind, what: int, number: int) -> None:
-        heapq.heappush(self.events, _Event(at_s, kind, next(self.sequence), what, number))
 
     def _come_back(self, at_s: float, row: _Row, told_s: float, rng: np.random.Generator) -> None:
         clients = self.clients
@@ -287,28 +250,27 @@ class _Run:
             wait_s = clients.delay_s * 2.0**row.number * float(rng.random())
         else:
             wait_s = max(told_s, clients.delay_s) * (1.0 + float(rng.random()))
-        self._foresee(at_s + wait_s, _Kind.COME, row.position, row.number + 1)
+        self.agenda.come_again(at_s + wait_s, row.position, row.number + 1)
 
     def _advance(self, until_s: float, rng: np.random.Generator) -> bool:
         """Let the engine decide what it decides before until_s; False when it stopped early, as somebody was dropped."""
-        state = self.state
+        f = self.state.f
         while True:
             pause_s = until_s
             if self.rules.deadline_s is not None:
                 if self._drop(until_s, rng):
                     return False
                 pause_s = min(until_s, self._head_deadline_s())
-            if not state.f[n.CLOCK] < pause_s:
+            if not self.clock_s < pause_s:
                 return True
-            state.f[n.PAUSE_AT] = pause_s
-            status = run_kernel(state, self.c)
+            f[n.CLOCK], f[n.PAUSE_AT] = self.clock_s, pause_s
+            status = run_kernel(self.state, self.c)
+            self.clock_s = math.inf if status == FINISHED else float(f[n.CLOCK])
             if status == STUCK:
                 raise RuntimeError("The simulated engine has requests and nothing in flight, yet schedules nothing")
             if status == OUT_OF_STEPS:
                 self.stopped = True
                 return False
-            if status == FINISHED:
-                state.f[n.CLOCK] = math.inf
 
     def _head_deadline_s(self) -> float:
         """Return until when the head of the queue may wait [s]; inf where nobody waits or there is no deadline."""
@@ -320,7 +282,7 @@ class _Run:
     def _drop(self, until_s: float, rng: np.random.Generator) -> bool:
         """Drop whoever's deadline passes before the next decision and until_s; they stand at the head, as all may wait as long."""
         g, dropped = self.state.g, False
-        while (due_s := self._head_deadline_s()) < min(self.state.f[n.CLOCK], until_s):
+        while (due_s := self._head_deadline_s()) < min(self.clock_s, until_s):
             head = int(g[n.ADMITTED])
             g[n.ADMITTED] += 1
             g[n.ARRIVED] = max(g[n.ARRIVED], g[n.ADMITTED])

@@ -38,7 +38,15 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """Take `count` blocks from the front of the free list; what they cached is lost. The caller checks `free` first."""
-        return [self._take_one() for _ in range(count)]
+        if self._idle_cached:
+            return [self._take_one() for _ in range(count)]
+        rest = len(self._plain) - count
+        taken = self._plain[rest:]
+        del self._plain[rest:]
+        taken.reverse()
+        for block in taken:
+            self._references[block] = 1
+        return taken
 
     def _take_one(self) -> int:
         if self._plain:
@@ -61,6 +69,9 @@ class BlockPool:
 
     def give_back(self, blocks: Many[int]) -> None:
         """Give back a request's blocks, in its token order; the tail becomes idle first."""
+        if not self._key_of:  # nothing was ever findable, so nothing is shared
+            self._plain.extend(reversed(blocks))
+            return
         for block in reversed(blocks):
             self._references[block] -= 1
             if self._references[block] == 0:

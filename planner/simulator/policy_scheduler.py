@@ -91,7 +91,7 @@ class PolicyScheduler(PlainScheduler):
         accounts = self.ledger.accounts
         asynchronous = self.limits.async_scheduling
         caching = self.limits.enable_prefix_caching
-        for job in step.token_takers():
+        for job in step.token_takers() if step.chunks else step.decoders:
             if job.finished:
                 self.wasted_rows += 1
                 continue
@@ -130,15 +130,18 @@ class PolicyScheduler(PlainScheduler):
 
     def repeat(self, step: Step, times: int) -> int:
         """Let each decoder produce `times` tokens, and be scheduled for as many more; return the blocks then in use."""
+        accounts = self.ledger.accounts
+        block_size, caching = self.limits.block_size, self.limits.enable_prefix_caching
         for job in step.decoders:
-            more = self._blocks_for(job.computed + times) - len(job.blocks)
+            job.computed += times
+            job.outputs += times
+            more = -(-job.computed // block_size) - len(job.blocks)
             if more > 0:
                 job.blocks.extend(self.pool.take(more))
                 self.shares.count(job, more)
-            job.computed += times
-            job.outputs += times
-            self._hash_blocks(job, min(job.computed, job.known_tokens))
-            self.ledger.accounts[job.tenant].output_tokens += times
+            if caching:
+                self._hash_blocks(job, min(job.computed, job.known_tokens))
+            accounts[job.tenant].output_tokens += times
         self._decisions += times
         return self.pool.used
 
@@ -154,8 +157,9 @@ class PolicyScheduler(PlainScheduler):
 
     def _all_fit(self, times: int) -> bool:
         by_class: dict[int, int] = {}
+        block_size = self.limits.block_size
         for job in self.running:
-            more = self._blocks_for(job.computed + times) - len(job.blocks)
+            more = -(-(job.computed + times) // block_size) - len(job.blocks)
             by_class[job.class_index] = by_class.get(job.class_index, 0) + more
         return sum(by_class.values()) <= self.pool.free and all(self.shares.fits(*item) for item in by_class.items())
 
@@ -163,7 +167,9 @@ class PolicyScheduler(PlainScheduler):
         """Give running jobs their tokens in admission order; return the budget that is left [token]."""
         budget = self.limits.max_num_batched_tokens
         running = self.running
+        decoders = step.decoders
         block_size = self.limits.block_size
+        asynchronous = self.limits.async_scheduling
         foresees = self.stop == "length"
         quick = not self.limits.enable_prefix_caching and (foresees or self.limits.max_model_len is None)
         position = 0
@@ -174,7 +180,14 @@ class PolicyScheduler(PlainScheduler):
                 unseen = job.placeholders
                 if foresees and unseen and job.outputs + unseen >= job.output_tokens:
                     continue
-                tokens = 1
+                # what _schedule does for a decoder, without a call: nearly all rows are such ones
+                budget -= 1
+                job.stamp = self._decisions
+                decoders.append(job)
+                step.context_tokens += job.computed
+                job.computed += 1
+                if asynchronous:
+                    job.placeholders = unseen + 1
             else:
                 tokens = min(self._wanted_tokens(job), budget)
                 if not job.decoding:
@@ -186,8 +199,8 @@ class PolicyScheduler(PlainScheduler):
                     if not self._settled:
                         return budget
                     continue
-            budget -= tokens
-            self._schedule(step, job, tokens)
+                budget -= tokens
+                self._schedule(step, job, tokens)
         return budget
 
     def _make_room(self, step: Step, job: Job, tokens: int, place: tuple[int, int]) -> tuple[int, int]:

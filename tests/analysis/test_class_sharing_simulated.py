@@ -140,6 +140,14 @@ def test_separate_pools_keep_the_target_with_a_share_of_the_engines(simulated: S
     assert 0.0 < simulated.pool_share <= 1.0
 
 
+def test_without_a_cap_the_compiled_loop_serves_as_the_policies_engine_does_with_one_that_never_binds(
+    simulated: SimulatedSharing,
+) -> None:
+    case = textbook_case()
+    free = sharing_at_cap(case, Sharing(STREAM, BATCH, TPOT_S), case.kv_tokens)
+    assert free[2:] == pytest.approx(simulated.priority[2:], rel=1e-9)
+
+
 def test_the_same_seed_gives_the_same_run() -> None:
     case = textbook_case()
     sharing = Sharing(steady_stream(Decoders(8.0, 300.0), 40.0, TPOT_S), BatchWork(200.0, 40.0), TPOT_S)

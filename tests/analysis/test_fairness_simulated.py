@@ -78,6 +78,14 @@ def test_idle_time_banks_no_credit(returns: SimulatedTenants) -> None:
     assert returns.run(NO_LIFT).jain < returns.run(COUNTER).jain
 
 
+def test_the_counter_without_its_lift_is_served_only_where_a_tenant_returns(
+    both_wait: SimulatedTenants, returns: SimulatedTenants, floods: SimulatedTenants
+) -> None:
+    assert NO_LIFT in {run.name for run in returns.runs}
+    for found in (both_wait, floods):
+        assert [run.name for run in found.runs] == [run.name for run in returns.runs if run.name != NO_LIFT]
+
+
 def test_a_flood_hurts_the_modest_tenant_only_where_nothing_counts_tokens(floods: SimulatedTenants) -> None:
     chat = {name: floods.run(name).waits[1] for name in (FIRST_COME, BY_REQUESTS, COUNTER)}
     assert chat[COUNTER].worst_s < 0.25 * chat[FIRST_COME].worst_s

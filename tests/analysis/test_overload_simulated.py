@@ -1,5 +1,6 @@
 """A spike and admission, simulated: where the queue's arithmetic holds, and each claim that the Overload page makes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.analysis import spike_simulated
 from planner.analysis.admission_simulated import (
     Offered,
     gate_run,
@@ -19,7 +21,7 @@ from planner.analysis.case import Case
 from planner.analysis.overload import Spike, backlog
 from planner.analysis.predictor import Aims, Prediction, Predictor, door_bounds, slots_of, steady_batch
 from planner.analysis.served import saturated_rps
-from planner.analysis.spike_simulated import Asked, SpikeRun, SpikeSetting, spike_requests, spike_runs
+from planner.analysis.spike_simulated import RETRIES, Asked, SpikeRun, SpikeSetting, spike_requests, spike_runs, storm_runs
 from planner.cases import textbook_case
 from planner.errors import InputError
 from planner.simulator.clients import Seen
@@ -80,6 +82,22 @@ def test_a_bounded_queue_keeps_goodput_while_an_unbounded_one_serves_the_dead(
         assert run.good_after > 0.95
         assert run.recovery_s is not None
         assert run.recovery_s < 5.0
+
+
+def test_runs_that_are_known_are_not_made_again(
+    case: Case, setting: SpikeSetting, runs: dict[tuple[str, str], SpikeRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Asked] = []
+
+    def note(_case: Case, _setting: SpikeSetting, wanted: Sequence[Asked], _tell: object) -> list[SpikeRun]:
+        made.extend(wanted)
+        return [replace(runs["no bound", "none"], rule=one.rule, retry=one.retry) for one in wanted]
+
+    monkeypatch.setattr(spike_simulated, "spike_runs", note)
+    found = storm_runs(case, setting, list(runs.values()))
+    assert [(run.rule, run.retry) for run in found] == [(rule, retry) for rule in ("no bound", "requests") for retry in RETRIES]
+    assert made == [Asked(rule, retry) for rule in ("no bound", "requests") for retry in ("exponential", "as told")]  # type: ignore[arg-type]
+    assert found[0] is runs["no bound", "none"]
 
 
 def test_clients_who_come_back_keep_an_unbounded_queue_from_recovering_and_a_bounded_one_not(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.simulator import EngineLimits, SimulationOptions, simulate
+from planner.simulator.agenda import COME, COME_AGAIN, GIVE_UP, Agenda
 from planner.simulator.clients import COME_IN, Answer, Clients, Door, Fate, Rules, Seen, Tries, simulate_clients
 from planner.simulator.cluster import Admission, Cluster, EngineSpec, Pool, bounded_queue, run_cluster
 from planner.simulator.inputs import RequestTable
@@ -181,3 +182,26 @@ def test_the_same_seed_gives_the_same_bytes(poisson: Poisson, usual: StepCoeffic
     assert np.array_equal(one.sent_s, two.sent_s)
     assert np.array_equal(one.finish_s, two.finish_s, equal_nan=True)
     assert (np.diff(one.sent_s) >= 0.0).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    arrivals=st.lists(st.floats(0.0, 10.0), max_size=12).map(sorted),
+    again=st.lists(st.floats(0.0, 10.0), max_size=12),
+    leaving=st.lists(st.floats(0.0, 10.0), max_size=12).map(sorted),
+)
+def test_the_agenda_brings_all_that_is_foreseen_in_order_of_time(
+    arrivals: list[float], again: list[float], leaving: list[float]
+) -> None:
+    agenda = Agenda(arrivals)
+    for position, at_s in enumerate(again):
+        agenda.come_again(at_s, position, 1)
+    for place, at_s in enumerate(leaving):
+        agenda.give_up(at_s, place, 0)
+    seen = []
+    while (event := agenda.peek()) is not None:
+        seen.append((event.at_s, event.kind))
+        agenda.drop(event)
+    assert seen == sorted(
+        [*((at, COME) for at in arrivals), *((at, COME_AGAIN) for at in again), *((at, GIVE_UP) for at in leaving)]
+    )

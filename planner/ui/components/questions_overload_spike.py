@@ -9,7 +9,7 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.overload import Spike, backlog, rejection
 from planner.analysis.predictor import Aims, door_bounds
 from planner.analysis.served import saturated_rps
-from planner.analysis.spike_simulated import RETRIES, RULE_NAMES, SpikeRun, SpikeSetting, spike_runs
+from planner.analysis.spike_simulated import RULE_NAMES, STORM_RULES, SpikeRun, SpikeSetting, spike_runs, storm_runs
 from planner.analysis.spike_simulated import Asked as Run
 from planner.errors import InputError
 from planner.ui import reading
@@ -64,7 +64,7 @@ def _draw(case: Case, asked: Asked) -> None:
     if runs is not None:
         _over_time(runs, spike)
         st.dataframe(words.rule_frame(runs, bounds, spike), hide_index=True, alt="Rules side by side", height="content")
-        _storms(case, asked, spike)
+        _storms(case, asked, spike, runs)
     beside(words.spike_rows(found, runs), "The queue's arithmetic beside the simulated spike")
     why(words.spike_formulas(found, spike, bounds), words.spike_notes(case, spike, runs, bounds))
     setting(words.spike_setting(runs), words.spike_flags(bounds))
@@ -86,17 +86,17 @@ def _over_time(runs: Sequence[SpikeRun], spike: SpikeSetting) -> None:
     show(drawn, "chart-q-spike-dead")
 
 
-def _storms(case: Case, asked: Asked, spike: SpikeSetting) -> None:
-    """Draw what each kind of client does, without a bound and with one on requests."""
+def _storms(case: Case, asked: Asked, spike: SpikeSetting, known: Sequence[SpikeRun]) -> None:
+    """Draw what each kind of client does, without a bound and with one on requests; known : the runs above."""
 
     def work(tell: Tell) -> list[SpikeRun]:
-        return spike_runs(case, spike, [Run(rule, retry) for rule in ("no bound", "requests") for retry in RETRIES], tell)
+        return storm_runs(case, spike, known, tell)
 
     runs = simulated("spike", case, asked, work, "storm")
     if runs is None:
         return
     axes = _TIME, Axis("Requests sent (requests/s)", log=False)
-    for column, rule in zip(st.columns(2, gap="large"), ("no bound", "requests"), strict=True):
+    for column, rule in zip(st.columns(2, gap="large"), STORM_RULES, strict=True):
         with column:
             own = [run for run in runs if run.rule == rule]
             title = words.storm_title(own, own[0].rule, spike)
