@@ -1,11 +1,10 @@
 """What a drift of the traffic does to a planned fleet, in replicas: the same scenario planned on the traffic that is seen."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.errors import InputError
-from planner.plans import plan
-from planner.plans.results import Plan
+from planner.plans import Candidate, Plan, complete, first_answer
 from planner.scenario import Scenario, scenario_from_dict
 
 
@@ -17,6 +16,7 @@ class FleetEffect:
     as_set : needed with the settings as they are; None when the targets can't be met with them
     tuned : needed with settings chosen anew; None when the targets can't be met at all
     usd_per_day_before, usd_per_day : of the planned fleet and of the cheaper of the two others [USD/day]
+    binds : what keeps a replica of the better settings from carrying more, or why none serves this traffic; None where unknown
     why_not : what stops the fleet as it is set; None when nothing does
     """
 
@@ -25,6 +25,7 @@ class FleetEffect:
     tuned: int | None
     usd_per_day_before: float
     usd_per_day: float | None
+    binds: str | None
     why_not: str | None
 
     @property
@@ -50,21 +51,43 @@ def fleet_effect(planned: Plan, workload_id: str, rate_rps: float | None = None)
     if chosen is None or chosen.replicas is None or chosen.knobs is None or chosen.cost is None:
         raise InputError("plan", planned.summary, "has no fleet to check", "Change the scenario until the plan has an answer")
     rate = rate_rps if rate_rps is not None else planned.load.peak_rps
-    tuned = plan(_patched(planned, workload_id, rate, fixed=False))
-    as_set = plan(_patched(planned, workload_id, rate, fixed=True))
-    bills = [answer.chosen.cost.usd_per_day for answer in (as_set, tuned) if answer.chosen is not None and answer.chosen.cost]
+    tuned, as_set = (_answered(_patched(planned, workload_id, rate, fixed=fixed)) for fixed in (False, True))
+    found = [each.choice for each in (as_set, tuned) if each.choice is not None]
+    bills = [each.cost.usd_per_day for each in found if each.cost is not None]
+    best = min(found, key=lambda each: _needed(each) or 0, default=None)
     return FleetEffect(
         before=chosen.replicas.needed,
-        as_set=_needed(as_set),
-        tuned=_needed(tuned),
+        as_set=_needed(as_set.choice),
+        tuned=_needed(tuned.choice),
         usd_per_day_before=chosen.cost.usd_per_day,
         usd_per_day=min(bills, default=None),
-        why_not=None if as_set.chosen is not None else as_set.summary,
+        binds=tuned.obstacle if best is None else best.binds,
+        why_not=as_set.why_not,
     )
 
 
-def _needed(answer: Plan) -> int | None:
-    return None if answer.chosen is None or answer.chosen.replicas is None else answer.chosen.replicas.needed
+class _Answered(NamedTuple):
+    """A scenario's choice, or why it has none: in a word or two, and in a sentence."""
+
+    choice: Candidate | None
+    obstacle: str | None = None
+    why_not: str | None = None
+
+
+def _answered(scenario: Scenario) -> _Answered:
+    """Return a scenario's choice; the evidence is made only where the choice isn't certain without it."""
+    answer = first_answer(scenario)
+    if answer.chosen is not None:
+        return _Answered(answer.chosen)
+    whole = complete(answer)
+    if whole.chosen is not None:
+        return _Answered(whole.chosen)
+    rejection = whole.candidates[0].rejection if whole.candidates else None
+    return _Answered(None, None if rejection is None else rejection.reason, whole.summary)
+
+
+def _needed(candidate: Candidate | None) -> int | None:
+    return None if candidate is None or candidate.replicas is None else candidate.replicas.needed
 
 
 def _patched(planned: Plan, workload_id: str, rate_rps: float, *, fixed: bool) -> Scenario:

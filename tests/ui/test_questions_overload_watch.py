@@ -1,12 +1,16 @@
 """What the view on drift says: the seen rate counts on both sides of the comparison."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.analysis.drift import Work
 from planner.drift_check import FleetEffect
 from planner.ui.views.questions_overload_watch import drift_answer, drift_rows, drift_setting
 
-EFFECT = FleetEffect(before=4, as_set=10, tuned=9, usd_per_day_before=400.0, usd_per_day=900.0, why_not=None)
+EFFECT = FleetEffect(
+    before=4, as_set=10, tuned=9, usd_per_day_before=400.0, usd_per_day=900.0, binds="TTFT target (compute)", why_not=None
+)
 WORK = Work(planned_s=0.1, seen_s=0.15)
 
 
@@ -22,3 +26,12 @@ def test_replicas_by_gpu_time_follow_the_seen_rate(factor: float, formula: str) 
 def test_the_answer_names_the_better_settings() -> None:
     assert drift_answer("Chat", EFFECT, WORK).startswith("Chat needs 9 replicas where 4 were planned")
     assert "settings chosen anew" in drift_setting(EFFECT)
+
+
+def test_the_answer_names_what_binds_or_what_stands_in_the_way() -> None:
+    assert drift_answer("Chat", EFFECT, WORK).endswith("; a request takes 1.5 × the GPU time, and TTFT target (compute) binds")
+    none = replace(EFFECT, as_set=None, tuned=None, usd_per_day=None, binds="TTFT target cannot be met", why_not="No way.")
+    assert drift_answer("Chat", none, WORK) == (
+        "Chat can't be served on this fleet's machines: TTFT target cannot be met; a request takes 1.5 × the GPU time"
+    )
+    assert drift_setting(none).endswith("No way.")

@@ -74,6 +74,9 @@ def _drift(case: Case, asked: Asked) -> None:
     )
     found = shifts(planned, seen)
     request = work_shift(case, planned, seen, max(plan.chosen.latency.running_mean, 1.0))
+    answer = st.empty()
+    with answer.container():
+        say(Explanation(words.drift_work(seen_workload.name, request), "", ""))
 
     def work(tell: Tell) -> FleetEffect:
         tell(f"Planning the same fleet for {seen_workload.name}", 0.2)
@@ -81,7 +84,8 @@ def _drift(case: Case, asked: Asked) -> None:
 
     effect = simulated("drift", case, asked, work)
     if effect is not None:
-        say(Explanation(words.drift_answer(seen_workload.name, effect, request), "", ""))
+        with answer.container():
+            say(Explanation(words.drift_answer(seen_workload.name, effect, request), "", ""))
     axes = Axis("Tokens", log=True), Axis("Requests at or below (%)", log=False)
     left, right = st.columns(2, gap="large")
     sides = (

@@ -97,14 +97,21 @@ def watch_notes(runs: Sequence[Firing] | None, case: Case) -> list[str]:
     return notes
 
 
+def drift_work(name: str, work: Work) -> str:
+    """Return what is known before any planning: the work of a request."""
+    return f"A request of {name} takes {figure(work.ratio)} × the GPU time of a planned one"
+
+
 def drift_answer(name: str, effect: FleetEffect, work: Work) -> str:
-    """Return the answer: what the seen traffic needs."""
+    """Return the answer: what the seen traffic needs, and what binds."""
+    cost = f"a request takes {figure(work.ratio)} × the GPU time"
     if effect.needed is None:
-        cost = f"a request takes {figure(work.ratio)} × the GPU time"
-        return f"{name} can't be served within the targets on this fleet's machines; {cost}"
+        reason = "" if effect.binds is None else f": {effect.binds}"
+        return f"{name} can't be served on this fleet's machines{reason}; {cost}"
     more = effect.needed - effect.before
     change = "as many replicas as planned" if more == 0 else f"{effect.needed} replicas where {effect.before} were planned"
-    return f"{name} needs {change}; a request takes {figure(work.ratio)} × the GPU time"
+    binding = "" if effect.binds is None else f", and {effect.binds} binds"
+    return f"{name} needs {change}; {cost}{binding}"
 
 
 def drift_setting(effect: FleetEffect) -> str:
