@@ -143,11 +143,14 @@ def _pull(number: int, title: str) -> Source:
 SWITCHED_OFF: tuple[SwitchOff, ...] = (
     SwitchOff("any without --async-scheduling", "vLLM before 0.14", _NOTES_0_14),
     SwitchOff(
-        "speculation or structured outputs, even with the flag", "vLLM when the flag came (2025)", _pull(19970, "first version")
+        "speculation, structured outputs or pipeline parallelism, even with the flag",
+        "vLLM when the flag came (2025)",
+        _pull(19970, "first version"),
     ),
     SwitchOff("pipeline parallelism", "vLLM 0.14", _NOTES_0_14),
     SwitchOff("pipeline parallelism on model runner V1", "vLLM 0.33", _VLLM),
-    SwitchOff("CPU platform", "vLLM 0.14 and 0.33", _NOTES_0_14),
+    SwitchOff("CPU platform", "vLLM 0.14", _NOTES_0_14),
+    SwitchOff("CPU platform", "vLLM 0.33", _VLLM),
     SwitchOff("speculation other than EAGLE and MTP", "vLLM 0.14", _NOTES_0_14),
     SwitchOff(
         "n-gram speculation on the CPU; the GPU's (ngram_gpu) keeps it on", "vLLM from 2026", _pull(29184, "n-gram on the GPU")

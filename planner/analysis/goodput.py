@@ -74,7 +74,7 @@ def best_batch(context_tokens: float, tpot_s: float, c: StepCoefficients, larges
 
     batch = largest_within(step, tpot_s, largest)
     step_s = step(max(batch, 1))
-    context = plural(context_tokens, "token", f"{context_tokens:g}")
+    context = plural(context_tokens, "token", f"{context_tokens:,.0f}")
     takes = "takes" if batch == 1 else "take"
     found = f"{plural(batch, 'sequence')} at {context} {takes} {step_s * 1e3:.2f} ms a step, within {tpot_s * 1e3:g} ms"
     none = f"one sequence at {context} already takes {step_s * 1e3:.2f} ms a step, over {tpot_s * 1e3:g} ms"

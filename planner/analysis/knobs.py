@@ -91,7 +91,7 @@ def ceilings(kv_tokens: float, context_tokens: float, tpot_s: float | None, c: S
         margins,
         budget,
         Explanation(
-            f"{binds} binds first: {plural(seqs, 'sequence')} at {plural(context_tokens, 'token', f'{context_tokens:g}')}.",
+            f"{binds} binds first: {plural(seqs, 'sequence')} at {plural(context_tokens, 'token', f'{context_tokens:,.0f}')}.",
             listed + " sequences",
             f"--max-num-seqs {seqs}" + ("" if budget is None else f" --max-num-batched-tokens {budget}"),
         ),

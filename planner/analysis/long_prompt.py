@@ -7,6 +7,7 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.steps import Chunk, Decoders, decode_step_s, mixed_step_s, require_tokens
 from planner.errors import InputError
 from planner.step_model import StepCoefficients, StepShape, step_s
+from planner.units import MS, duration
 
 _MOST_CHUNKS = 100_000
 
@@ -68,7 +69,7 @@ def long_prompt(
     after_s = _with_long_context_s(prompt_tokens, decoders, c)
     lockout_s = total_s if size == chunk else 0.0
     count = "1 step" if len(steps) == 1 else f"{len(steps):,} steps"
-    held = f"new arrivals wait {total_s:.2f} s" if lockout_s else "new arrivals share each step"
+    held = f"new arrivals wait {duration(total_s)}" if lockout_s else "new arrivals share each step"
     return LongPrompt(
         steps,
         before_s,
@@ -78,14 +79,22 @@ def long_prompt(
         lockout_s,
         chunk - steps[-1].chunk_tokens,
         Explanation(
-            f"Inter-token latency goes from {before_s * 1e3:.2f} to at worst {worst_s * 1e3:,.0f} ms for {count}; "
-            f"{held}; "
-            f"afterwards it stays at {after_s * 1e3:.2f} ms while the long context decodes.",
+            f"Inter-token latency goes from {_ms(before_s)} to {_ms(worst_s)} at worst, for {count}; {held}; afterwards it stays "
+            f"at {_ms(after_s)} while the long context decodes.",
             f"{prompt_tokens} tokens in chunks of {size} = {budget_tokens} - {decoders.sequences:g} decode rows",
             "A smaller --max-num-batched-tokens bounds the worst step; --long-prefill-token-threshold lets others start in "
             "between.",
         ),
     )
+
+
+def _ms(time_s: float) -> str:
+    """Return times to compare, all in milliseconds.
+
+    >>> _ms(0.009906), _ms(1.0963)
+    ('9.91 ms', '1,096 ms')
+    """
+    return f"{time_s / MS:.3g} ms" if time_s < 1.0 else f"{time_s / MS:,.0f} ms"
 
 
 def _prefill_steps(prompt_tokens: int, decoders: Decoders, size: int, c: StepCoefficients) -> tuple[StepRow, ...]:

@@ -32,6 +32,7 @@ INTERRUPTION_MINUTES = 10.0
 _MOST_SEQUENCES = 65536.0
 _ROUNDING, _STRIDE = 1e-9, 500
 _WORTH = 1e-3
+_FEWEST_GPUS, _WHOLE_FROM_GPUS = 0.001, 100.0
 _DAY_MINUTES = HOURS_PER_DAY * MINUTE_S
 
 
@@ -294,14 +295,25 @@ def api_bills(model_id: str, work: DailyWork) -> tuple[ApiBill, ...]:
     return tuple(sorted(found, key=lambda bill: bill.usd_per_day if bill.batch_usd_per_day is None else bill.batch_usd_per_day))
 
 
+def _gpus(days: float) -> str:
+    """Return GPU-days for a sentence.
+
+    >>> _gpus(1.132), _gpus(36.72), _gpus(12_345.6), _gpus(2e-9)
+    ('1.13', '36.7', '12,346', 'under 0.001')
+    """
+    if days < _FEWEST_GPUS:
+        return f"under {_FEWEST_GPUS:g}"
+    return f"{days:.3g}" if days < _WHOLE_FROM_GPUS else f"{days:,.0f}"
+
+
 def offline_explanation(base: Bill, savings: tuple[Saving, ...]) -> Explanation:
     """Return the answer: GPUs and dollars of a day, the share of prompts, and what the levers leave of it."""
     fleet, last = base.fleet, savings[-1].bill
     total = base.usd_per_day
     best = max(savings, key=lambda each: each.alone_usd)
     answer = (
-        f"{fleet.gpu_days:,.1f} × {base.way.machine.gpu_name} busy all day, ${total:,.0f}/day: {fleet.prefill_gpu_days:,.1f} for "
-        f"prompts and {fleet.decode_gpu_days:,.1f} for decode at a batch of {fleet.batch:,.0f}. "
+        f"{_gpus(fleet.gpu_days)} × {base.way.machine.gpu_name} busy all day, ${total:,.0f}/day: {_gpus(fleet.prefill_gpu_days)} "
+        f"for prompts and {_gpus(fleet.decode_gpu_days)} for decode at a batch of {fleet.batch:,.0f}. "
     )
     pulled_levers = [each for each in savings if each.added_usd > 0.0]
     if pulled_levers:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import altair as alt
 import pytest
@@ -9,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
+from planner.analysis.knobs import ceilings
+from planner.case_capacity import Carried, Setting
 from planner.cases import textbook_case
 from planner.ui.charts.curves import Axis, Rule
 from planner.ui.charts.marked import HEIGHT, Kind, Marked, MarkedCurve, marked_curve
 from planner.ui.views.question_inputs import read_asked
-from planner.ui.views.questions_batching import tpot_input, ttft_input
+from planner.ui.views.questions_batching import beside_plan, tpot_input, ttft_input
+from planner.ui.views.questions_batching_knobs import knob_advice, knob_flags
 from tests.ui.pages_run import charts, compared, headline, run, text_of
 
 Open = Callable[..., AppTest]
@@ -21,12 +25,12 @@ PAGE = "planner/ui/pages/batching.py"
 ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
 TEXTBOOK = {**ONE_GPU, "q-batching-case": "Textbook"}
 VIEWS = {
-    "static": "Static or continuous?",
-    "budget": "Which token budget?",
-    "goodput": "What is goodput?",
-    "knobs": "Which knob binds?",
-    "sweep": "Budget against load",
-    "adaptive": "Adaptive budget?",
+    "static": "Why continuous?",
+    "budget": "Token budget",
+    "goodput": "Goodput",
+    "knobs": "What binds?",
+    "sweep": "Budget by load",
+    "adaptive": "Adaptive budget",
 }
 
 
@@ -41,7 +45,7 @@ def open_view(open_app: Open, view: str, **query: str) -> AppTest:
     [
         ("static", ["A static batch of 32 decodes 4.06 times the steps", "1 + 1/2 + … + 1/32 = 4.058"], 2),
         ("budget", ["hold both targets", "144.6", "the rates that kernels reach at 145", "knee at 295 tokens"], 2),
-        ("goodput", ["Goodput is largest with", "89 sequences at 2048 tokens take 11.97 ms a step", "less goodput"], 4),
+        ("goodput", ["Goodput is largest with", "89 sequences at 2,048 tokens take 11.97 ms a step", "less goodput"], 4),
         ("knobs", ["Compute ridge binds first: 144 sequences", "411,520 tokens / 2,048 = 200.9", "lies beyond KV memory (200)"], 1),
         ("sweep", ["The knee lies at budget", "largest power", "Kleinrock"], 1),
         ("adaptive", ["The adaptive budget", "can move it while it runs", "p95 TPOT of requests that ended"], 3),
@@ -175,3 +179,29 @@ def test_marked_points_are_all_drawn_and_no_name_covers_another(points: list[tup
     y = drawn[0]["encoding"]["y"]["scale"]["domain"]
     assert y[0] <= min(p[1] for p in points)
     assert y[1] >= max(p[1] for p in points)
+
+
+def carried_at(name: str, seqs: int, budget: int, rate_rps: float | None) -> Carried:
+    return Carried(Setting(name, seqs, budget), rate_rps, "TTFT target (compute)", 0.9, 0.02, 1.0)
+
+
+def test_the_knobs_keep_the_plans_pair_unless_another_carries_clearly_more() -> None:
+    own, default = carried_at("This replica", 32, 512, 5.33), carried_at("Default of vllm 0.33.0", 1024, 8192, None)
+    found = ceilings(3_074_096.0, 2796.2, 0.030, textbook_case().coefficients)
+    a_little = (own, carried_at("By the ceilings", 143, 547, 5.50), default)
+    assert knob_flags(a_little, found) == "--max-num-seqs 32 --max-num-batched-tokens 512"
+    assert "the ceilings' pair carries 3.19\xa0% more" in knob_advice(a_little, found)
+    clearly = (own, carried_at("By the ceilings", 143, 547, 6.0), default)
+    assert knob_flags(clearly, found) == "--max-num-seqs 143 --max-num-batched-tokens 547"
+    assert knob_advice(clearly, found).startswith("By the ceilings: these settings carry the most")
+    alone = (carried_at("This replica", 32, 512, None), carried_at("By the ceilings", 143, 547, 0.1), default)
+    assert knob_flags(alone, found) == "--max-num-seqs 143 --max-num-batched-tokens 547"
+    assert "none of those compared carries more" in knob_advice((own, default), found)
+
+
+def test_a_view_whose_budget_isnt_the_plans_says_what_it_asks_instead() -> None:
+    own = replace(textbook_case(), textbook=False)
+    said = beside_plan(own, 307, "which budget leaves the most room")
+    assert "runs 8,192" in said
+    assert said.endswith("which budget leaves the most room.")
+    assert beside_plan(own, 8192, "anything") == beside_plan(textbook_case(), 307, "anything") == ""

@@ -28,7 +28,7 @@ def table(app: AppTest, column: str) -> list[dict[str, str]]:
 def test_the_textbooks_fleet(open_app: Open) -> None:
     app = opened(open_app)
     assert "36.7 × H100 80GB SXM5 busy all day" in headline(app)
-    assert "27.2 for prompts and 9.5 for decode at a batch of 355" in headline(app)
+    assert "27.2 for prompts and 9.47 for decode at a batch of 355" in headline(app)
     text = text_of(app)
     assert "Reading alone takes 20.8 ms: counted so, decode needs 5.42 GPU-days" in text
     assert "vllm run-batch" in text
@@ -126,3 +126,10 @@ def test_without_a_dated_spot_price_the_lever_says_so(open_app: Open) -> None:
     rows = {row["Lever"]: row for row in table(opened(open_app, gpus="l40s", **{"q-offline-case": "Your scenario"}), "Lever")}
     assert rows["Spot machines"]["Alone"] == "—"
     assert "no dated spot price is known; discounts of aws span 4% to 89%" in rows["Spot machines"]["What changes"]
+
+
+def test_the_textbooks_caption_names_the_model_that_does_the_work(open_app: Open) -> None:
+    app = run(open_app(**{"q-offline-case": "Textbook"}).switch_page(PAGE))
+    (asked,) = [str(each.value) for each in app.caption if "Asked of" in str(each.value)]
+    assert "Llama-3.1-70B-Instruct in bf16" in asked
+    assert "10 req/s" not in asked

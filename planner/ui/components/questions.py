@@ -36,12 +36,14 @@ class View:
     title : the question as a planner asks it, in a few words
     inputs : its own inputs on a case; their initial texts may depend on it
     draw : draws it for what was asked
+    asked_of : whose question it is, where that isn't the case's replica; None where it is
     """
 
     key: str
     title: str
     inputs: Callable[[Case], Sequence[Input]]
     draw: Callable[[Case, Asked], None]
+    asked_of: Callable[[Case], str | None] | None = None
 
 
 def group_page(group: str, views: Sequence[View]) -> None:
@@ -60,7 +62,8 @@ def group_page(group: str, views: Sequence[View]) -> None:
     if case is None:
         _keep()
         return
-    st.caption(sentence(asked_of(case, answered=answered)))
+    own = None if view.asked_of is None else view.asked_of(case)
+    st.caption(sentence(own or asked_of(case, answered=answered)))
     asked = _inputs(view, case)
     _keep()
     if asked.faults:
@@ -89,8 +92,9 @@ def simulated(view: str, case: Case, asked: Asked, work: Callable[[Tell], T], na
 
 def beside(rows: Sequence[Beside], alt: str) -> None:
     """Draw figures by formula and simulated, side by side, and below them where they part; alt : for screen readers."""
-    st.markdown("**Formula beside simulation**")
-    st.dataframe(beside_frame(rows), hide_index=True, alt=alt, height="content", width=READABLE_PX)
+    frame = beside_frame(rows)
+    st.markdown("**Formula beside simulation**" if "By formula" in frame else "**What was simulated**")
+    st.dataframe(frame, hide_index=True, alt=alt, height="content", width=READABLE_PX)
     with st.container(width=READABLE_PX, gap="xxsmall"):
         for row in rows:
             if row.note:

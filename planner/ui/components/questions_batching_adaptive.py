@@ -20,7 +20,7 @@ _REQUESTS = 5000
 _FACTOR = 4.0
 _STEP = 1.5
 _ON_BREACH: dict[str, OnBreach] = {"lower": "lower", "lower when nobody waits": "lower when nobody waits"}
-_SHARE_AXES = Axis("Token budget", log=True), Axis("Requests within both targets (%)", log=False)
+_SHARE_AXES = Axis("Token budget", log=True), Axis("Requests within both targets (%)", log=False, zero=False)
 _BUDGET_AXES = Axis("Hour of the first day", log=False), Axis("Token budget", log=True)
 _DRIFT_AXES = Axis("Hour of the first day", log=False), Axis("Prompt tokens/s", log=False)
 
@@ -61,7 +61,7 @@ def _draw(case: Case, asked: Asked) -> None:
         st.caption(sentence(words.adaptive_caption(case, found, day)))
     beside(words.adaptive_rows(found), "The adaptive budget beside fixed ones")
     why([*words.adaptive_why(rule, found), explanation.formula], words.adaptive_notes(found))
-    setting(explanation.setting, f"--max-num-batched-tokens {found.best.budget}")
+    setting(words.adaptive_advice(case, found, explanation), f"--max-num-batched-tokens {found.best.budget}")
 
 
-VIEW = View("adaptive", "Adaptive budget?", _inputs, _draw)
+VIEW = View("adaptive", "Adaptive budget", _inputs, _draw)

@@ -38,7 +38,7 @@ def _inputs(case: Case) -> Sequence[Input]:
     decoders = usual_decoders(case)
     return (
         Input("decoders", "Sequences that decode", f"{decoders.sequences:.0f}", reading.whole, low=1, high=4096),
-        Input("context", "Tokens that each has cached", f"{decoders.context_tokens:.0f}", low=1, high=1e6),
+        Input("context", "Context of each (tokens)", f"{decoders.context_tokens:.0f}", low=1, high=1e6),
         Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean), low=1, high=1e6),
         Input("rate", "Requests/s", f"{case.rate_rps:.4g}", low=1e-3, high=1e4),
         ttft_input(case),
@@ -79,7 +79,7 @@ def _draw(case: Case, asked: Asked) -> None:
     parts = knee_parts(case, load.decoders, bounds.knee.linear_tokens)
     formulas = words.budget_why(bounds, load, by_formula.formula)
     why([*formulas, *([] if found is None else [found.formula])], (why_elsewhere(bounds, parts, best),))
-    setting(words.budget_advice(bounds, run), words.budget_flag(case, bounds, run))
+    setting(words.budget_advice(case, load, bounds, run), words.budget_flag(case, bounds, run))
 
 
-VIEW = View("budget", "Which token budget?", _inputs, _draw)
+VIEW = View("budget", "Token budget", _inputs, _draw)

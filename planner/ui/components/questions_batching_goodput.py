@@ -34,7 +34,7 @@ _RATE_AXES = Axis("Requests/s that come", log=False), Axis("Good requests/s", lo
 def _inputs(case: Case) -> Sequence[Input]:
     context = TEXTBOOK_CONTEXT if case.textbook else case.context_tokens
     return (
-        Input("context", "Tokens that a sequence has cached", f"{context:.0f}", low=1, high=1e6),
+        Input("context", "Context of each (tokens)", f"{context:.0f}", low=1, high=1e6),
         ttft_input(case),
         tpot_input(case, TEXTBOOK_TPOT_S if case.textbook else None),
         Input("n", "Requests of each run by rate", f"{_REQUESTS}", reading.whole, low=200, high=20_000),
@@ -81,4 +81,4 @@ def _charts(case: Case, promise: Promise, best: BestBatch, simulated_runs: tuple
     st.caption(sentence(words.goodput_caption(case, run, count)))
 
 
-VIEW = View("goodput", "What is goodput?", _inputs, _draw)
+VIEW = View("goodput", "Goodput", _inputs, _draw)

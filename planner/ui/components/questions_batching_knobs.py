@@ -22,8 +22,8 @@ _AXES = Axis("Tokens that a sequence has cached", log=True), Axis("Sequences at 
 def _inputs(case: Case) -> Sequence[Input]:
     context = TEXTBOOK_CONTEXT if case.textbook else case.context_tokens
     return (
-        Input("context", "Tokens that a sequence has cached", f"{context:.0f}", low=1, high=1e6),
-        Input("kv", "KV cache, tokens", f"{case.kv_tokens}", low=1, high=1e12),
+        Input("context", "Context of each (tokens)", f"{context:.0f}", low=1, high=1e6),
+        Input("kv", "KV cache (tokens)", f"{case.kv_tokens}", low=1, high=1e12),
         tpot_input(case),
     )
 
@@ -50,8 +50,8 @@ def _draw(case: Case, asked: Asked) -> None:
         st.dataframe(words.carried_table(runs), hide_index=True, alt="What the replica carries at each setting", height="content")
         st.caption(sentence(words.knob_caption(case)))
     beside(words.knob_rows(found, tpot_s, runs), "Settings by formula and simulated")
-    why(words.knob_why(case, found, asked), (words.default_note(case, found, default),))
+    why(words.knob_why(case, found, asked), (words.CEILINGS_NOTE, words.default_note(case, found, default)))
     setting(words.knob_advice(runs, found), words.knob_flags(runs, found))
 
 
-VIEW = View("knobs", "Which knob binds?", _inputs, _draw)
+VIEW = View("knobs", "What binds?", _inputs, _draw)

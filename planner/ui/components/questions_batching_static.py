@@ -71,4 +71,4 @@ def _draw(case: Case, asked: Asked) -> None:
     setting(gain.explanation.setting, words.static_setting(batch), "python")
 
 
-VIEW = View("static", "Static or continuous?", _inputs, _draw)
+VIEW = View("static", "Why continuous?", _inputs, _draw)

@@ -56,7 +56,7 @@ def _draw(case: Case, asked: Asked) -> None:
     st.caption(sentence(words.sweep_caption(case, found)))
     beside(words.sweep_rows(found, metric, knee), "The knee by rule of thumb and simulated")
     why((knee.explanation.formula,), words.sweep_notes(knee, metric))
-    setting(words.sweep_advice(knee), words.sweep_command(knee))
+    setting(words.sweep_advice(case, knee), words.sweep_command(knee))
 
 
-VIEW = View("sweep", "Budget against load", _inputs, _draw)
+VIEW = View("sweep", "Budget by load", _inputs, _draw)

@@ -62,6 +62,7 @@ def _draw(case: Case, asked: Asked) -> None:
     st.table(
         words.switched_off(), border="horizontal", hide_index=True, alt="Configurations without overlap, with releases and sources"
     )
+    st.caption(sentence(words.origins()))
     why(words.async_why(found, sides, share, drafts))
     setting(words.setting_text(case), words.flags(case))
 

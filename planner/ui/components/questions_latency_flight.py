@@ -67,7 +67,7 @@ def _draw(case: Case, asked: Asked) -> None:
     if run is not None:
         st.caption(sentence(words.flight_caption(run, asked.whole("n"), case.seed)))
     why(words.flight_why(case, stream, found))
-    setting(flight_explanation(case, found, longer, run).setting, words.flight_setting(found, run))
+    setting(flight_explanation(case, found, longer, run).setting, words.flight_setting(case, found, run))
 
 
 def _crossing(case: Case, stream: Stream, found: InFlight, run: SimulatedFlight | None) -> None:

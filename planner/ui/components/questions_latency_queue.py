@@ -49,7 +49,7 @@ def _inputs(case: Case) -> Sequence[Input]:
         Input("spread", "Prefill times", spread, choices=_SPREADS, help="CV²: variance over squared mean"),
         Input("kv", "KV cache (tokens)", f"{case.kv_tokens}", reading.whole, low=16, high=10**9),
         Input("arrivals", "Arrivals", _AS_PLANNED, choices=_ARRIVALS, help="CV of the gaps between arrivals; used last"),
-        Input("cached", "Prompt found in the prefix cache", "0 %", reading.share, low=0, high=0.95, help="Used last"),
+        Input("cached", "Prompt already cached", "0 %", reading.share, low=0, high=0.95, help="Used last"),
     )
 
 

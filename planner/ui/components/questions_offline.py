@@ -37,6 +37,10 @@ def _inputs(case: Case) -> Sequence[Input]:
     )
 
 
+def _asked_of(case: Case) -> str | None:
+    return words.textbook_line(offline_case(case)) if case.textbook else None
+
+
 def _asked(start: OfflineCase, asked: Asked) -> OfflineCase:
     """Return the case with what the inputs state: the outputs of a request follow from the tokens of the day."""
     prompts, outputs, prompt = asked.number("in"), asked.number("out"), asked.number("prompt")
@@ -89,4 +93,4 @@ def _draw(case: Case, asked: Asked) -> None:
     setting(explanation.setting, words.offline_code(last))
 
 
-VIEWS: tuple[View, ...] = (View("offline", "Batch work by the day", _inputs, _draw),)
+VIEWS: tuple[View, ...] = (View("offline", "Batch work by the day", _inputs, _draw, _asked_of),)

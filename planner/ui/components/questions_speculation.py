@@ -38,10 +38,10 @@ def _inputs(case: Case) -> Sequence[Input]:
         ),
         Input("draft", "Drafts come from", next(iter(words.METHODS)), choices=words.METHODS),
         Input("batch", "Sequences in the batch", batch, reading.whole, low=1, high=512),
-        Input("context", "Context of each, mean tokens", context, low=1, high=min(longest, 1e6)),
+        Input("context", "Context of each (tokens)", context, low=1, high=min(longest, 1e6)),
         Input(
             "launch",
-            "Launching a layer without a graph",
+            "Layer launch, no graph",
             f"{LAYER_LAUNCH_S / US:.0f} µs",
             reading.duration("us"),
             low=0,

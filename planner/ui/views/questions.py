@@ -22,14 +22,15 @@ class Beside(NamedTuple):
 
 
 def beside_frame(rows: Sequence[Beside]) -> pd.DataFrame:
-    """Return the comparison as a table."""
-    return pd.DataFrame(
-        {
-            "Figure": [row.figure for row in rows],
-            "By formula": [row.formula or DASH for row in rows],
-            "Simulated": [row.simulated or DASH for row in rows],
-        }
-    )
+    """Return the comparison as a table; without the formula's column where no figure has a closed form."""
+    columns = {
+        "Figure": [row.figure for row in rows],
+        "By formula": [row.formula or DASH for row in rows],
+        "Simulated": [row.simulated or DASH for row in rows],
+    }
+    if not any(row.formula for row in rows):
+        del columns["By formula"]
+    return pd.DataFrame(columns)
 
 
 def asked_of(case: Case, *, answered: bool) -> str:

@@ -24,6 +24,20 @@ def tpot_input(case: Case, target_s: float | None = None) -> Input:
     return _target("TPOT", target_s or case.tpot_p99_s, ASSUMED_TPOT_S, "ms")
 
 
+def beside_plan(case: Case, budget: int | None, question: str) -> str:
+    """Return why a view's budget [token] isn't the replica's own; nothing where it is, or for the textbook, which has no plan.
+
+    question : what the view asks instead, as the end of a sentence
+    """
+    own = case.limits.max_num_batched_tokens
+    if case.textbook or budget in (None, own):
+        return ""
+    return (
+        f"The replica runs {own:,}: unless the scenario states it, a plan takes the pair that carries the most requests/s within "
+        f"both p99 targets, as that decides how many GPUs are needed. Here the question is {question}."
+    )
+
+
 def _target(metric: str, target_s: float | None, assumed_s: float, unit: str) -> Input:
     return Input(
         metric.lower(),

@@ -1,13 +1,15 @@
-"""What "Adaptive budget?" shows: rows of its charts and table, and its sentences."""
+"""What "Adaptive budget" shows: rows of its charts and table, and its sentences."""
 
 from planner.analysis.adaptive_budget import DAYS, HOURS, PROFILE, AdaptiveDay, Day, Rule
 from planner.analysis.case import Case
+from planner.analysis.explanation import Explanation
 from planner.simulator import Estimate
 from planner.ui.charts.curves import Curve, Mark
 from planner.ui.charts.curves import Rule as Drawn
 from planner.ui.colours import ACCENT, GREY, WARNING
 from planner.ui.views.questions import Beside
-from planner.ui.words import figure, percent, seconds
+from planner.ui.views.questions_batching import beside_plan
+from planner.ui.words import figure, percent, seconds, stop
 from planner.workloads import load_profile
 
 _PERCENT = 100.0
@@ -143,6 +145,12 @@ def adaptive_why(rule: Rule, found: AdaptiveDay) -> list[str]:
         f"  else  →  keep; always between {found.least:,} and {found.largest:,}",
     )
     return ["\n".join(lines)]
+
+
+def adaptive_advice(case: Case, found: AdaptiveDay, said: Explanation) -> str:
+    """Return what to set, and why the plan may say otherwise."""
+    asks = "which one budget serves a whole day whose rate and prompts drift"
+    return f"{stop(said.setting)} {beside_plan(case, found.best.budget, asks)}"
 
 
 def adaptive_notes(found: AdaptiveDay) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What "Which token budget?" shows: points of its charts, rows of its table, and its sentences."""
+"""What "Token budget" shows: points of its charts, rows of its table, and its sentences."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,8 @@ from planner.analysis.token_budget import BudgetBounds, Frontier
 from planner.ui.charts.curves import Rule
 from planner.ui.charts.marked import Kind, Marked, MarkedCurve
 from planner.ui.views.questions import Beside
-from planner.ui.words import figure, plural, seconds
+from planner.ui.views.questions_batching import beside_plan
+from planner.ui.words import figure, plural, rate, seconds
 from planner.units import MS
 
 _POINTS = 80
@@ -165,12 +166,14 @@ def _named(bounds: BudgetBounds, own: int) -> dict[int, tuple[str, Kind, str]]:
     return named
 
 
-def budget_advice(bounds: BudgetBounds, found: Frontier | None) -> str:
-    """Return what to set, in a sentence."""
+def budget_advice(case: Case, load: Load, bounds: BudgetBounds, found: Frontier | None) -> str:
+    """Return what to set, and why the plan may say otherwise."""
     if found is not None and found.best is not None:
         if found.holding:
+            other = beside_plan(case, found.best.budget, f"which budget leaves the most room at {rate(load.rate_rps)}")
             return (
-                f"Set the budget that leaves both targets the most room, {found.best.budget:,}; measure again when prompts change"
+                f"Set the budget that leaves both targets the most room, {found.best.budget:,}; measure again when prompts change. "
+                f"{other}"
             )
         return "No budget is enough: lower the rate of each replica, or loosen the target that is missed"
     if bounds.cap:

@@ -1,4 +1,4 @@
-"""What "What is goodput?" shows: rows of its charts and table, and its sentences."""
+"""What "Goodput" shows: rows of its charts and table, and its sentences."""
 
 from collections.abc import Sequence
 
@@ -72,8 +72,8 @@ def batch_title(found: SimulatedGoodput) -> str:
     if fastest.batch <= best.batch:
         return f"Simulated, goodput rises with the batch up to {best.batch}"
     kept = fastest.good_tokens_per_s / fastest.run.tokens_per_s
-    share = percent(kept) if kept >= _SMALL else "next to none"
-    return f"Simulated, goodput collapses past {best.batch} sequences: at {fastest.batch} {share} of the tokens count"
+    share = f"only {percent(kept)}" if kept >= _SMALL else "next to none"
+    return f"Simulated, goodput falls past {best.batch} sequences: at {fastest.batch} {share} of the tokens count"
 
 
 def tpot_curves(case: Case, promise: Promise, found: SimulatedGoodput) -> list[Curve]:

@@ -1,4 +1,4 @@
-"""What "Which knob binds?" shows: rows of its charts and tables, and its sentences."""
+"""What "What binds?" shows: rows of its charts and tables, and its sentences."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,10 @@ from planner.ui.words import DASH, figure, percent, rate, seconds, usd
 
 _CONTEXTS = 40
 _SHORTEST, _LONGEST = 128.0, 32_768.0
+_BY_CEILINGS = "By the ceilings"
 _SAME = 0.005
+_WORTH = 0.05
+"""Share by which another pair must carry more before it is advised against the plan's: below it lie grid and sample [1]."""
 
 
 def ceiling_curves(case: Case, kv_tokens: float, tpot_s: float) -> list[Curve]:
@@ -55,8 +58,12 @@ def ceiling_marks(found: Ceilings, context: float) -> list[Mark]:
 def ceiling_title(found: Ceilings, context: float) -> str:
     """Return the finding of the chart."""
     listed = sorted(found.margins.items(), key=lambda item: item[1])
-    above = f"{listed[1][0]} lies {figure(listed[1][1])} times higher"
-    return f"At {figure(context)} tokens the {listed[0][0]} is the lowest ceiling; {above}"
+    above = f"{_spoken(listed[1][0])} lies {figure(listed[1][1])} times higher"
+    return f"At {figure(context)} tokens {_spoken(listed[0][0])} is the lowest ceiling; {above}"
+
+
+def _spoken(ceiling: Ceiling) -> str:
+    return ceiling if ceiling == "KV memory" else f"the {ceiling}"
 
 
 def ceiling_table(found: Ceilings) -> pd.DataFrame:
@@ -91,7 +98,7 @@ def settings_of(case: Case, found: Ceilings, default: Setting) -> tuple[Setting,
     own = Setting("This replica", case.limits.max_num_seqs, case.limits.max_num_batched_tokens)
     formula: list[Setting] = []
     if found.max_num_seqs and found.max_num_batched_tokens:
-        formula.append(Setting("By the ceilings", found.max_num_seqs, max(found.max_num_batched_tokens, found.max_num_seqs)))
+        formula.append(Setting(_BY_CEILINGS, found.max_num_seqs, max(found.max_num_batched_tokens, found.max_num_seqs)))
     return (own, *formula, default)
 
 
@@ -136,7 +143,7 @@ def default_sentence(runs: Sequence[Carried], default: Setting) -> str:
 def knob_rows(found: Ceilings, tpot_s: float, runs: Sequence[Carried] | None) -> tuple[Beside, ...]:
     """Return the ceilings' answer beside what the simulated replica carries with it."""
     by_formula = f"≤ {seconds(tpot_s)}" if found.max_num_seqs and found.max_num_batched_tokens else None
-    formula = None if runs is None else next((run for run in runs if run.setting.name == "By the ceilings"), None)
+    formula = None if runs is None else next((run for run in runs if run.setting.name == _BY_CEILINGS), None)
     best = None if runs is None else max(runs, key=lambda run: run.rate_rps or 0.0)
     return (
         Beside(
@@ -163,9 +170,15 @@ def knob_caption(case: Case) -> str:
     )
 
 
+def _advised(runs: Sequence[Carried]) -> Carried:
+    """Return the settings to take: the replica's own, the first, unless others carry clearly more."""
+    own, best = runs[0], max(runs, key=lambda run: run.rate_rps or 0.0)
+    return best if (best.rate_rps or 0.0) > (1.0 + _WORTH) * (own.rate_rps or 0.0) else own
+
+
 def knob_flags(runs: Sequence[Carried] | None, found: Ceilings) -> str | None:
-    """Return the flags of the settings that carry the most, or the formula's."""
-    best = None if runs is None else max(runs, key=lambda run: run.rate_rps or 0.0)
+    """Return the flags of the settings to take, or the formula's."""
+    best = None if runs is None else _advised(runs)
     if best is not None and best.rate_rps is not None:
         return f"--max-num-seqs {best.setting.max_num_seqs} --max-num-batched-tokens {best.setting.max_num_batched_tokens}"
     if not found.max_num_seqs or not found.max_num_batched_tokens:
@@ -203,9 +216,25 @@ def default_note(case: Case, found: Ceilings, default: Setting) -> str:
     return f"The default is that of {config.engine} {config.version} for this GPU's memory: {default_source(case).ref}. {where}"
 
 
+CEILINGS_NOTE = (
+    "A ceiling is what equal sequences that only decode allow, an upper bound and no recommendation. A plan's pair is found by "
+    "simulation with prompts, bursts and both p99 targets, which is why it may lie far below."
+)
+
+
 def knob_advice(runs: Sequence[Carried] | None, found: Ceilings) -> str:
     """Return what to set, in a sentence."""
     if runs is not None and max((run.rate_rps or 0.0) for run in runs) > 0.0:
-        best = max(runs, key=lambda run: run.rate_rps or 0.0)
-        return f"These settings carry the most of those compared ({best.setting.name}); the other knob follows from the first"
+        advised, best = _advised(runs), max(runs, key=lambda run: run.rate_rps or 0.0)
+        name = advised.setting.name
+        if advised is not runs[0]:
+            return f"{name}: these settings carry the most of those compared; the other knob follows from the first"
+        if advised.rate_rps == best.rate_rps:
+            return "Keep this replica's settings: none of those compared carries more"
+        more = percent((best.rate_rps or 0.0) / (advised.rate_rps or 1.0) - 1.0)
+        theirs = "the ceilings' pair" if best.setting.name == _BY_CEILINGS else f"the d{best.setting.name[1:]}"
+        return (
+            f"Keep this replica's settings: {theirs} carries {more} more here, within the {_WORTH:.0%} that a plan's grid of "
+            "settings and one sample of requests leave open"
+        )
     return f"{found.binds} binds: set max_num_seqs by it and derive the token budget from the TPOT target"

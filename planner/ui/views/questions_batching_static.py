@@ -1,4 +1,4 @@
-"""What "Static or continuous?" shows: rows of its charts and table, and its sentences."""
+"""What "Why continuous?" shows: rows of its charts and table, and its sentences."""
 
 from collections.abc import Sequence
 

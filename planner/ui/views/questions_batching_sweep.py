@@ -1,4 +1,4 @@
-"""What "Budget against load" shows: rows of its chart and table, and its sentences."""
+"""What "Budget by load" shows: rows of its chart and table, and its sentences."""
 
 from planner.analysis.budget_sweep import KNEE_SOURCE, Knee, Metric, Sweep, SweepPoint
 from planner.analysis.case import Case
@@ -6,6 +6,7 @@ from planner.ui import reading
 from planner.ui.charts.curves import Curve, Mark, Rule
 from planner.ui.colours import GREY, HUES
 from planner.ui.views.questions import Beside
+from planner.ui.views.questions_batching import beside_plan
 from planner.ui.words import figure, percent, seconds
 
 NAMES: dict[Metric, str] = {"ttft": "TTFT", "e2e": "E2E"}
@@ -138,10 +139,10 @@ def _name_at(index: int, count: int) -> float:
     return 1.0 - 0.8 * index / max(count - 1, 1)
 
 
-def sweep_advice(knee: Knee) -> str:
-    """Return what to set, in a sentence."""
+def sweep_advice(case: Case, knee: Knee) -> str:
+    """Return what to set, and why the plan may say otherwise."""
     point = knee.point
     return (
         f"Set the budget of the knee and size the fleet so that a replica runs at about {point.load:.0%} of its saturating rate, "
-        f"{figure(point.rate_rps)} requests/s"
+        f"{figure(point.rate_rps)} requests/s. {beside_plan(case, point.budget, 'where throughput over delay is largest')}"
     )

@@ -172,6 +172,14 @@ def switched_off() -> pd.DataFrame:
     )
 
 
+def origins() -> str:
+    """Return how the rows of the table were read."""
+    return (
+        "Read on 30 November 2026: rows of vLLM 0.33, SGLang and TensorRT-LLM in their source, the others in release notes and in "
+        "merged pull requests. Where a release isn't named the month of the merge is."
+    )
+
+
 def setting_text(case: Case) -> str:
     """Return whether this engine overlaps, and how to see it."""
     engine = case.deployment.engine

@@ -150,12 +150,12 @@ def flight_why(case: Case, stream: Stream, found: InFlight) -> Sequence[str]:
     return formulas
 
 
-def flight_setting(found: InFlight, simulated: SimulatedFlight | None) -> str | None:
-    """Return the flag to copy; the simulated swings where they are known."""
+def flight_setting(case: Case, found: InFlight, simulated: SimulatedFlight | None) -> str | None:
+    """Return the flag to copy: the case's own where it has room for the swings, which are simulated where that is known."""
     if found.in_flight is None or (simulated is not None and not simulated.stable):
         return None
     most = most_in_flight(found.in_flight) if simulated is None else peak_of(simulated)
-    return f"--max-num-seqs {most}"
+    return f"--max-num-seqs {max(most, case.limits.max_num_seqs)}"
 
 
 def written(value: float | None) -> str | None:

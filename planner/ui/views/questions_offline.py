@@ -188,6 +188,15 @@ def typed(tokens: float) -> str:
     return f"{tokens:.0f}"
 
 
+def textbook_line(asked: OfflineCase) -> str:
+    """Return whose question the textbook's is: a batch service with a larger model than the other questions' replica."""
+    machine = asked.way.machine
+    return (
+        f"Asked of the textbook's batch service: {asked.model.name} in {asked.way.weights} on replicas of {machine.gpu_name} × "
+        f"{machine.gpus}, with max_num_seqs {asked.way.max_num_seqs:,.0f}."
+    )
+
+
 def work_line(asked: OfflineCase) -> str:
     """Return what a day's work is."""
     work = asked.work
