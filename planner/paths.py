@@ -1,5 +1,6 @@
 """Where the shipped profiles, workloads and the user's own files lie."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -45,3 +46,13 @@ def missing_home() -> str | None:
         f"PLANNER_HOME names a folder that doesn't exist ({str(home)[:200]!r}): only what ships with the planner is used. "
         "Correct the name, or leave it to be made when you first save."
     )
+
+
+def entry_state(entry: "os.DirEntry[str]") -> os.stat_result | None:
+    """Return the state of what a folder's entry leads to; None for a link to nowhere or to itself."""
+    try:
+        return entry.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise

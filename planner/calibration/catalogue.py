@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -120,10 +121,12 @@ def _files(folder: Path) -> dict[str, Stamp]:
     """
     found: dict[str, Stamp] = {}
     for entry in _listed(folder):
-        inner = [(f"{entry.name}/", below) for below in _listed(entry.path)] if entry.is_dir() else [("", entry)]
+        state = paths.entry_state(entry)
+        below = state is not None and stat.S_ISDIR(state.st_mode)
+        inner = [(f"{entry.name}/", file) for file in _listed(entry.path)] if below else [("", entry)]
         for prefix, file in inner:
-            if file.name.endswith(SUFFIX) and file.is_file():
-                status = file.stat()
+            status = paths.entry_state(file) if file.name.endswith(SUFFIX) else None
+            if status is not None and stat.S_ISREG(status.st_mode):
                 found[prefix + file.name.removesuffix(SUFFIX)] = Stamp(Path(file.path), status.st_mtime_ns, status.st_size)
     if len(found) > MAX_FILES:
         raise InputError("calibrations", len(found), f"must be at most {MAX_FILES} files", f"Clear out {folder.name}")

@@ -4,6 +4,7 @@ A file is parsed again only when it has changed: everything here is cached by pa
 """
 
 import os
+import stat
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -127,12 +128,13 @@ def stamps(folder: Path, suffix: str) -> tuple[Stamp, ...]:
     if not folder.is_dir():
         return ()
     with os.scandir(folder) as entries:
+        states = ((entry.path, paths.entry_state(entry)) for entry in entries if entry.name.endswith(suffix))
         found = sorted(
-            (entry.name, entry.path, entry.stat()) for entry in entries if entry.name.endswith(suffix) and entry.is_file()
+            Stamp(Path(path), state.st_mtime_ns, state.st_size) for path, state in states if state and stat.S_ISREG(state.st_mode)
         )
     if len(found) > MAX_FILES:
         raise InputError(str(folder), len(found), f"must hold at most {MAX_FILES:,} files", "Move those out that aren't profiles")
-    return tuple(Stamp(Path(path), status.st_mtime_ns, status.st_size) for _, path, status in found)
+    return tuple(found)
 
 
 def _index(*below: str) -> dict[str, tuple[Stamp, ...]]:

@@ -12,9 +12,9 @@ from planner.hardware import list_gpus, list_prices
 from planner.models import list_models
 from planner.ui.views.catalogue import STALE, WEAK, gpu_details, gpus_frame, is_stale, model_details, prices_frame
 from planner.workloads import list_workloads
+from tests.ui.pages_run import run
 
 Open = Callable[..., AppTest]
-SECONDS = 120
 PAGE = "planner/ui/pages/catalogue.py"
 CONFIG = json.dumps(
     {
@@ -32,12 +32,6 @@ CONFIG = json.dumps(
 GPU = b'extends = "h100-80g-sxm"\nid = "h100-capped"\nname = "H100 at 500 W"\ntdp_w = 500.0\n'
 
 
-def run(app: AppTest) -> AppTest:
-    app.run(timeout=SECONDS)
-    assert [error.message for error in app.exception] == []
-    return app
-
-
 def catalogue(app: AppTest, tab: str) -> AppTest:
     app.switch_page(PAGE)
     app.session_state["catalogue-tab"] = tab
@@ -45,7 +39,7 @@ def catalogue(app: AppTest, tab: str) -> AppTest:
 
 
 def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.error, *app.warning))
+    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.error, *app.warning)).replace("\xa0", " ")
 
 
 @pytest.fixture
@@ -149,6 +143,18 @@ def test_a_trace_is_read_and_planned_with(light: AppTest) -> None:
     app.switch_page("planner/ui/pages/plan.py")
     run(app)
     assert app.metric
+
+
+def test_a_bad_row_is_named_and_left_out_when_asked(light: AppTest) -> None:
+    rows = "prompt_tokens,output_tokens\n100,20\n=1+1,20\n300,30"
+    app = catalogue(light, "Workloads")
+    app.file_uploader(key="upload-trace").upload("mine.csv", rows.encode())
+    run(app)
+    assert "prompt\\_tokens is '=1+1'" in str(app.error[0].value)
+    app.toggle(key="upload-trace-drop").set_value(True)
+    run(app)
+    assert not app.error
+    assert "2 of 3 rows kept" in text_of(app)
 
 
 @pytest.mark.parametrize(
