@@ -6,6 +6,8 @@ import time
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from planner.ui.words import DASH, NBSP
+
 SECONDS = 120
 _MOST_RUNS = 600
 
@@ -26,13 +28,15 @@ def headline(app: AppTest) -> str:
 
 
 def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.code)).replace("\\", "")
+    return (
+        "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.code)).replace("\\", "").replace(NBSP, " ")
+    )
 
 
 def compared(app: AppTest) -> dict[str, tuple[str, str]]:
     """Return formula and simulation of a question's comparison, by name."""
     table = next(frame.value for frame in app.dataframe if "Simulated" in frame.value.columns)
-    return {row["Figure"]: (row["By formula"], row["Simulated"]) for _, row in table.iterrows()}
+    return {row["Figure"]: (row.get("By formula", DASH), row["Simulated"]) for _, row in table.iterrows()}
 
 
 def charts(app: AppTest) -> list[str]:
