@@ -85,9 +85,9 @@ def test_listing_all_takes_little_even_cold() -> None:
     def cold_s() -> float:
         for cache in (catalogue._table, catalogue._complete_file, catalogue._gpu):
             cache.cache_clear()
-        start = time.perf_counter()
+        start = time.process_time()
         list_gpus()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(cold_s() for _ in range(3)) < 0.12  # 0.025 s on one free core; the rest is for a busy machine
 
@@ -288,10 +288,10 @@ def test_a_bomb_is_an_input_error(name: str) -> None:
 
 def test_the_worst_text_that_the_bounds_allow_is_read_in_a_moment() -> None:
     text = "\n".join(f"x{n}." + ".".join("a" * 980) + " = 1" for n in range(33))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match="nest"):
         gpu_from_toml(text, "bomb.toml")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("parent", ['"../t4"', '"t5"', "5", '["t4"]', "{a = 1}", '""'])
