@@ -38,14 +38,14 @@ class BatchShare:
     explanation: Explanation
 
 
-def beside_tokens(cache_tokens: float | None, interactive: Decoders) -> float:
-    """Return what a KV cache leaves beside interactive sequences [token]; infinite where no cache is given.
+def beside_tokens(cache_tokens: float | None, interactive: Decoders) -> float | None:
+    """Return what a KV cache leaves beside interactive sequences [token]; None, for no bound, where no cache is given.
 
     >>> beside_tokens(1000.0, Decoders(4.0, 200.0)), beside_tokens(1000.0, Decoders(8.0, 200.0))
     (200.0, 0.0)
     """
     if cache_tokens is None:
-        return math.inf
+        return None
     require_positive("cache_tokens", cache_tokens, "tokens")
     return max(cache_tokens - interactive.sequences * interactive.context_tokens, 0.0)
 
@@ -66,11 +66,12 @@ def batch_share(
     read_s = c.decode_s_per_context_token
     room = beside_tokens(cache_tokens, interactive)
     read_tokens = max(tpot_s - alone_s, 0.0) / read_s
-    kv_tokens = min(read_tokens, room)
+    kv_tokens = read_tokens if room is None else min(read_tokens, room)
     sequences = largest_within(lambda n: _joint_step_s(interactive, Decoders(float(n), batch_context_tokens), c), tpot_s, 2**20)
-    if math.isfinite(room):
+    bound = ""
+    if room is not None:
         sequences = min(sequences, int(room / batch_context_tokens))
-    bound = "" if read_tokens <= room else f" = {read_tokens:,.0f} tokens, of which the cache leaves room for {room:,.0f}"
+        bound = f" = {read_tokens:,.0f} tokens, of which the cache leaves room for {room:,.0f}" if room < read_tokens else ""
     prefill = largest_chunk(interactive, tpot_s, c).chunk_tokens
     return BatchShare(
         kv_tokens,
@@ -177,14 +178,14 @@ class SharedEngine(NamedTuple):
         return Decoders(both, held / both if both > 0.0 else 0.0)
 
 
-def prefill_added_s(prompt_tokens: float, beside: Decoders, budget_tokens: float, c: StepCoefficients) -> float:
-    """Return what a prompt's prefill adds to steps that decode anyway [s]; infinite where decoders leave no token of the budget.
+def prefill_added_s(prompt_tokens: float, beside: Decoders, budget_tokens: float, c: StepCoefficients) -> float | None:
+    """Return what a prompt's prefill adds to steps that decode anyway [s]; None where decoders leave no token of the budget.
 
     The prompt goes in as few chunks as the budget allows, taken to be equal.
     """
     room = budget_tokens - beside.sequences
     if room < 1.0:
-        return math.inf
+        return None
     chunks = math.ceil(prompt_tokens / room)
     chunk = Chunk(prompt_tokens / chunks, prompt_tokens / 2.0 * (1.0 - 1.0 / chunks), ends_prompt=chunks == 1)
     decode_s = float(decode_step_s(beside.sequences, beside.context_tokens, c)) if beside.sequences > 0.0 else 0.0
@@ -202,26 +203,31 @@ def shared_tpot_s(sequences: float, shared: SharedEngine, c: StepCoefficients) -
     _check_shared(sequences, shared)
     per_tpot = decoding(shared.interactive, 1.0)
     low, high = 0.0, _FEWEST_SEQUENCES
-    while per_tpot * _mean_step_s(high, sequences, shared, c) > high:
+    while not _within(_mean_step_s(high, sequences, shared, c), high / per_tpot):
         low, high = high, high * _FINER
         if high > _MOST_SEQUENCES:
             return None
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if per_tpot * _mean_step_s(middle, sequences, shared, c) > middle else (low, middle)
+        enough = _within(_mean_step_s(middle, sequences, shared, c), middle / per_tpot)
+        low, high = (low, middle) if enough else (middle, high)
     return high / per_tpot
 
 
-def _mean_step_s(interactive: float, sequences: float, shared: SharedEngine, c: StepCoefficients) -> float:
-    """Return decode of both classes and what prompts add to a step, on average [s]; infinite where the budget is too small."""
+def _mean_step_s(interactive: float, sequences: float, shared: SharedEngine, c: StepCoefficients) -> float | None:
+    """Return decode of both classes and what prompts add to a step, on average [s]; None where the budget is too small."""
     beside = shared.beside(interactive, sequences)
-    if shared.budget_tokens - beside.sequences < 1.0:
-        return math.inf
     own, batch = shared.interactive, shared.batch
+    own_s = prefill_added_s(own.prompt_tokens, beside, shared.budget_tokens, c)
+    theirs_s = prefill_added_s(batch.prompt_tokens, beside, shared.budget_tokens, c)
+    if own_s is None or theirs_s is None:
+        return None
     decode_s = float(decode_step_s(beside.sequences, beside.context_tokens, c))
-    own_s = interactive / own.output_tokens * prefill_added_s(own.prompt_tokens, beside, shared.budget_tokens, c)
-    theirs_s = sequences / batch.output_tokens * prefill_added_s(batch.prompt_tokens, beside, shared.budget_tokens, c)
-    return decode_s + own_s + theirs_s
+    return decode_s + interactive / own.output_tokens * own_s + sequences / batch.output_tokens * theirs_s
+
+
+def _within(step_s: float | None, most_s: float) -> bool:
+    return step_s is not None and step_s <= most_s
 
 
 def counted_share(shared: SharedEngine, tpot_s: float, c: StepCoefficients) -> CountedShare:
@@ -235,14 +241,14 @@ def counted_share(shared: SharedEngine, tpot_s: float, c: StepCoefficients) -> C
     alone_s = shared_tpot_s(0.0, shared, c)
     ours = decoding(shared.interactive, tpot_s)
     low, high = 0.0, 1.0
-    while _mean_step_s(ours, high, shared, c) <= tpot_s and high < _MOST_SEQUENCES:
+    while _within(_mean_step_s(ours, high, shared, c), tpot_s) and high < _MOST_SEQUENCES:
         low, high = high, high * 2.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if _mean_step_s(ours, middle, shared, c) <= tpot_s else (low, middle)
+        low, high = (middle, high) if _within(_mean_step_s(ours, middle, shared, c), tpot_s) else (low, middle)
     meets = alone_s is not None and alone_s < tpot_s
     room = beside_tokens(shared.cache_tokens, Decoders(ours, shared.interactive.running_context_tokens))
-    held = min(low, room / shared.batch.running_context_tokens)
+    held = low if room is None else min(low, room / shared.batch.running_context_tokens)
     return _counted(shared, tpot_s, c, (held if meets else 0.0, alone_s, held < low))
 
 
@@ -278,7 +284,7 @@ def _counted(shared: SharedEngine, tpot_s: float, c: StepCoefficients, found: tu
         Explanation(
             answer,
             f"decode of {ours:.1f} + {sequences:.1f} sequences {decode_s * 1e3:.2f} ms + prefills "
-            f"{((reached_s or decode_s) - decode_s) * 1e3:.2f} ms a step = {(reached_s or math.nan) * 1e3:.2f} ms"
+            f"{(reached_s - decode_s) * 1e3:.2f} ms a step = {reached_s * 1e3:.2f} ms"
             if reached_s is not None
             else "the steps that bring a token take longer than new requests leave between them, at every batch",
             f"Let at most {int(sequences)} batch requests in at once"

@@ -33,7 +33,7 @@ class BothRuns(NamedTuple):
     batch : max_num_seqs of both; running : sequences in the batch with drafts, on average [seq]
     plain_tokens_per_s, tokens_per_s : output tokens without and with drafts [token/s]
     formula : speed-up by formula for these requests [1]
-    requests : served in each run
+    requests : served in each run; left_out : of the workload, as they are longer than the KV cache or max_model_len [request]
     """
 
     batch: int
@@ -42,6 +42,7 @@ class BothRuns(NamedTuple):
     tokens_per_s: float
     formula: float
     requests: int
+    left_out: int
 
     @property
     def speedup(self) -> float:
@@ -132,7 +133,8 @@ def _count(batch: int, rows_each: float) -> int:
 def _both(case: Case, context_tokens: float, batch: int, rule: DraftRule) -> tuple[BothRuns, SpeculativeRun]:
     limits = _limits(case, batch)
     load = load_of(case, context_tokens)
-    requests = _requests(case, load, rule, _count(batch, load.output_tokens / tokens_a_step(rule.acceptance)))
+    count = _count(batch, load.output_tokens / tokens_a_step(rule.acceptance))
+    requests = _requests(case, load, rule, count)
     run = simulate_speculation(requests, limits, case.coefficients, rule, np.random.default_rng([case.seed, _STREAM, batch]))
     plain = simulate(requests, limits, case.coefficients, _OPTIONS)
     times = [
@@ -144,7 +146,7 @@ def _both(case: Case, context_tokens: float, batch: int, rule: DraftRule) -> tup
     without = refilled(plain.first_scheduled_s, plain.first_token_s, plain.finish_s, plain.output_tokens.astype(np.float64))
     served = load._replace(prompt_tokens=float(requests.prompt_tokens.mean()), output_tokens=float(requests.output_tokens.mean()))
     formula = shared_speedup(float(batch), served, rule, case.coefficients)
-    return BothRuns(batch, drafted[1], without[0], drafted[0], formula, len(requests)), run
+    return BothRuns(batch, drafted[1], without[0], drafted[0], formula, len(requests), count - len(requests)), run
 
 
 def refilled(first_scheduled_s: Floats, first_token_s: Floats, finish_s: Floats, output_tokens: Floats) -> tuple[float, float]:

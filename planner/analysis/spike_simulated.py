@@ -1,6 +1,5 @@
 """A spike, simulated: the same clients before each rule at the door, and each kind of client before one rule."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -60,8 +59,10 @@ class SpikeSetting:
     def tail_s(self) -> float:
         """Usual load after it: what the backlog takes to drain and more, at most four times the spike's length and a minute [s]."""
         load, base = self.spike.base_load * self.spike.factor, self.spike.base_load
-        drain_s = max(load - 1.0, 0.0) * self.spike.duration_s / (1.0 - base) if base < 1.0 else math.inf
         most_s = _MOST_TAILS * self.spike.duration_s + _LEAST_TAIL_S
+        if base >= 1.0:
+            return most_s
+        drain_s = max(load - 1.0, 0.0) * self.spike.duration_s / (1.0 - base)
         return min(max(_TAIL_DRAINS * drain_s, _LEAST_TAIL_S, self.spike.duration_s), most_s)
 
     @property

@@ -54,7 +54,7 @@ def test_prefill_adds_what_goes_beyond_the_weights_by_hand() -> None:
     # In two chunks the 50 decoders are paid for twice, and the weights saved twice; pairs are the same.
     halves = prefill_added_s(1000.0, Decoders(50.0, 1000.0), 550.0, C)
     assert halves == pytest.approx(2 * (550 * 20e-6 - 4e-3) + 0.5e-3)
-    assert prefill_added_s(1000.0, Decoders(50.0, 1000.0), 50.5, C) == math.inf
+    assert prefill_added_s(1000.0, Decoders(50.0, 1000.0), 50.5, C) is None
 
 
 def test_tpot_solves_its_equation() -> None:
@@ -193,8 +193,11 @@ def test_no_formula_gives_batch_work_more_than_the_cache_leaves(share: float) ->
     found = counted_share(SharedEngine(STREAM, BATCH, 8192.0, cache_tokens), TPOT_S, C)
     pure = batch_share(DECODERS, TPOT_S, BATCH.running_context_tokens, C, cache_tokens)
     assert found.kv_tokens == pytest.approx(min(share, 1.0) * free.kv_tokens, rel=1e-6)
-    assert pure.kv_tokens == pytest.approx(min(pure.read_tokens, beside_tokens(cache_tokens, DECODERS)))
-    assert pure.sequences * BATCH.running_context_tokens <= beside_tokens(cache_tokens, DECODERS)
+    room = beside_tokens(cache_tokens, DECODERS)
+    assert room is not None
+    assert pure.kv_tokens == pytest.approx(min(pure.read_tokens, room))
+    assert pure.sequences * BATCH.running_context_tokens <= room
+    assert beside_tokens(None, DECODERS) is None
     reached_s = found.sequences / found.batch_tokens_per_s
     assert reached_s <= TPOT_S * (1.0 + 1e-6)
 

@@ -240,6 +240,16 @@ def test_the_longest_context_is_served_and_no_longer_one(case: Case, drafts: int
         simulated_speculation(case, (longest + 64.0, 2), rule)
 
 
+def test_requests_that_the_cache_never_holds_are_counted(case: Case) -> None:
+    varied = mixed(case)
+    tight = replace(varied, limits=varied.limits._replace(num_blocks=700 // varied.limits.block_size))
+    load = load_of(tight, varied.context_tokens)
+    asked = simulated_speculation(tight, (varied.context_tokens, 8), FREE).asked
+    assert 0 < asked.left_out < asked.requests
+    assert asked.requests == len(_requests(tight, load, FREE, asked.requests + asked.left_out))
+    assert simulated_speculation(varied, (varied.context_tokens, 8), FREE).asked.left_out == 0
+
+
 def test_a_context_past_max_model_len_is_refused(case: Case) -> None:
     short = replace(case, limits=case.limits._replace(max_model_len=2048))
     assert most_context_tokens(short, 4) == pytest.approx(2047.0 + case.lengths.output_mean / 2.0)

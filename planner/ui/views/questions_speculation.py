@@ -287,11 +287,13 @@ def speculation_caption(run: SimulatedSpeculation, case: Case) -> str:
     requests = sum(each.requests for each in run.by_batch)
     batches = ", ".join(f"{each.batch:,}" for each in run.by_batch)
     running = run.asked.running
+    lost = sum(each.left_out for each in run.by_batch)
+    left_out = f" {plural(lost, 'request')} longer than the KV cache or max_model_len left out." if lost else ""
     return (
         f"Simulated: {requests:,} requests at {batches} sequences ({run.asked.requests:,} at the batch asked), seed {case.seed}, "
         f"all waiting from the start, each run with and without drafts, {run.rows:,} verifications; measured while the engine is "
         f"refilled. At the batch asked {figure(running)} sequences are in the engine on average; the budget cut "
-        f"{run.cut_drafts:,} of {run.cut_drafts + run.made_drafts:,} drafts."
+        f"{run.cut_drafts:,} of {run.cut_drafts + run.made_drafts:,} drafts.{left_out}"
     )
 
 
