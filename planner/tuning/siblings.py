@@ -233,6 +233,7 @@ def _corrected(row: Row, moved: dict[str, float]) -> Row:
     errors = {
         metric: there[metric] - sum(slope * moved.get(path, 0.0) for path, slope in row.slopes[metric].items())
         for metric in row.log_errors
+        if metric in there
     }
     return replace(row, log_errors=errors)
 
@@ -300,7 +301,7 @@ def _row(own: Tested, seen: tuple[Figures, dict[str, Figures]]) -> Row:
     slopes: dict[str, dict[str, float]] = {metric: {} for metric in errors}
     for path, figures in moved.items():
         there = foretold(row, figures)
-        for metric in errors:
+        for metric in errors.keys() & there.keys():
             slopes[metric][path] = float(np.log(there[metric] / base[metric])) / STEP
     return Row(own.place, own.key, own.setting, errors, slopes)
 
