@@ -4,7 +4,7 @@ from planner.errors import InputError
 from planner.ui import reading
 from planner.ui.choices import gpu_names, model_names
 from planner.ui.fields import FIELDS, LOAD_KEY, OFFLINE_KEY, Section, Values, changed
-from planner.ui.words import figure, literal, plural
+from planner.ui.words import figure, literal, plural, seconds
 from planner.workloads import list_workloads
 
 _MAX_NAMED = 2
@@ -48,6 +48,14 @@ def _figure(text: object) -> str:
         return str(text)
 
 
+def _duration(text: object, unit: str) -> str:
+    """Return a target as it is meant: the unit of one typed without is said."""
+    try:
+        return seconds(reading.duration(unit)("", str(text)))
+    except InputError:
+        return str(text)
+
+
 def _model(values: Values) -> str:
     model_id = str(values["model"])
     cache = "" if values["kv"] == "auto" else f", KV {str(values['kv']).upper()}"
@@ -67,7 +75,11 @@ def _where(values: Values) -> str:
 def _targets(values: Values) -> str:
     if values[OFFLINE_KEY]:
         return "offline, throughput only"
-    named = [f"{name} ≤ {text}" for name, text in (("TTFT", values["ttft"]), ("TPOT", values["tpot"])) if text]
+    named = [
+        f"{name} ≤ {_duration(text, unit)}"
+        for name, text, unit in (("TTFT", values["ttft"], "s"), ("TPOT", values["tpot"], "ms"))
+        if text
+    ]
     return f"p99 {' · '.join(named)}" if named else "none, throughput only"
 
 

@@ -13,6 +13,7 @@ from planner.units import plural as plural  # noqa: PLC0414 - part of the words,
 NBSP = "\N{NO-BREAK SPACE}"
 DASH = "—"
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+.!|~$:^=-])")
+_SPACES = re.compile(r"[^\S\u00a0]+")  # a no-break space stays: it keeps a figure and its unit on one line
 _EXACT_BELOW = 1e5
 
 
@@ -22,29 +23,29 @@ def literal(text: object) -> str:
     >>> literal("<b>GPU</b> $1 :material/home:")
     '\\<b\\>GPU\\</b\\> \\$1 \\:material/home\\:'
     """
-    return _MARKUP.sub(r"\\\1", " ".join(str(text).split()))
+    return _MARKUP.sub(r"\\\1", _on_one_line(str(text)))
 
 
 def sentence(text: str) -> str:
     r"""Return the planner's own prose for Markdown: only what could start a formula, a link, an icon or HTML is escaped.
 
-    >>> sentence("Costs $98 a day, <10 ms")
-    'Costs \\$98 a day, \\<10 ms'
+    >>> sentence("Costs $98 a day, <10\xa0ms")
+    'Costs \\$98 a day, \\<10\xa0ms'
     """
-    return re.sub(r"([\\`*_\[\]<$:~|#])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]<$:~|#])", r"\\\1", _on_one_line(text))
 
 
 def stop(text: str) -> str:
     """Return a sentence with a capital and a full stop; a name such as vLLM or max_num_seqs keeps its own spelling.
 
-    >>> stop("saves $34/day"), stop("Done."), stop("vLLM computes again"), stop("max_num_seqs binds")
-    ('Saves $34/day.', 'Done.', 'vLLM computes again.', 'max_num_seqs binds.')
+    >>> stop("saves $34/day"), stop("Done."), stop("vLLM computes again"), stop("max_num_seqs binds"), stop("h100/vllm is fitted")
+    ('Saves $34/day.', 'Done.', 'vLLM computes again.', 'max_num_seqs binds.', 'h100/vllm is fitted.')
     """
     text = text.strip()
     if not text:
         return ""
     first = text.split()[0]
-    named = "_" in first or first[1:] != first[1:].lower()
+    named = "_" in first or "/" in first or first[1:] != first[1:].lower()
     return (text if named else f"{text[0].upper()}{text[1:]}") + ("" if text[-1] in ".:;" else ".")
 
 
@@ -171,6 +172,10 @@ def day(date: dt.date | None) -> str:
         return DASH
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
     return f"{date.day} {months[date.month - 1]} {date.year}"
+
+
+def _on_one_line(text: str) -> str:
+    return _SPACES.sub(" ", text).strip()
 
 
 def _significant(value: float) -> str:

@@ -24,7 +24,8 @@ def run(app: AppTest) -> AppTest:
 
 
 def headline(app: AppTest) -> str:
-    return next(str(element.value) for element in app.markdown if str(element.value).startswith("#### ")).replace("\\", "")
+    said = next(str(element.value) for element in app.markdown if str(element.value).startswith("#### "))
+    return said.replace("\\", "").replace(NBSP, " ")
 
 
 def text_of(app: AppTest) -> str:

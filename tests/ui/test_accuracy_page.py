@@ -36,7 +36,7 @@ def run(app: AppTest) -> AppTest:
 
 
 def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.error, *app.warning)).replace("\\", "")
+    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.error, *app.warning)).replace("\\", "").replace("\xa0", " ")
 
 
 def until(app: AppTest, done: Callable[[AppTest], bool]) -> AppTest:

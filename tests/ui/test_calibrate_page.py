@@ -27,7 +27,11 @@ def run(app: AppTest) -> AppTest:
 
 
 def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.error, *app.warning)).replace("\\", "")
+    return (
+        "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.error, *app.warning))
+        .replace("\\", "")
+        .replace("\xa0", " ")
+    )
 
 
 @pytest.fixture

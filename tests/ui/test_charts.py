@@ -10,7 +10,7 @@ from planner.ui.charts.base import LOG_FROM_RATIO, Figure, Row, log_ticks, scale
 from planner.ui.charts.compare import MET, MISSED, comparison
 from planner.ui.charts.knobs import knob_map
 from planner.ui.charts.labels import Spot, placed
-from planner.ui.charts.replica import latency_curve, memory_bar, step_bars
+from planner.ui.charts.replica import LEGEND_LINE_HEIGHT, latency_curve, memory_bar, step_bars
 from planner.ui.colours import HUES, INK, SHAPES, STEPS, WARNING, gpu_colour, gpu_shape, on_step, step_of
 
 LIGHT_GROUND, DARK_GROUND = "#FFFFFF", "#11161C"
@@ -212,6 +212,22 @@ def test_knob_map_frames_the_chosen_and_the_default_cell() -> None:
         INK: [(1024, 8192)],
     }
     assert axis_titles(layers) == {"max_num_batched_tokens (tokens a step)", "max_num_seqs (sequences)"}
+
+
+@pytest.mark.parametrize("step", [0, len(STEPS) - 1])
+def test_the_frame_of_the_engines_own_cell_stands_out_from_the_cell_not_from_the_page(step: int) -> None:
+    own: Row = {"seqs": 64, "budget": 512, "label": "9", "colour": STEPS[step], "ink": on_step(step), "feasible": True}
+    row = {**own, "mark": "default", **dict.fromkeys(("seqs_text", "budget_text", "capacity", "binds"), "")}
+    (frame,) = [each for each in marks(checked(knob_map([row], "")), "rect") if each["mark"].get("filled") is False]
+    assert frame["mark"]["stroke"] == on_step(step)
+
+
+def test_the_memory_bar_leaves_its_axis_room_whatever_the_legend_takes() -> None:
+    def height(parts: int) -> int:
+        rows = [{"part": f"p{i}", "gib": 1.0, "colour": "#0072B2", "order": i, "share": "1", "source": ""} for i in range(parts)]
+        return int(memory_bar(rows, "").spec["height"])
+
+    assert height(8) - height(2) == 3 * LEGEND_LINE_HEIGHT
 
 
 def test_text_follows_the_theme_by_itself() -> None:

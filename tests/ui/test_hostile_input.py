@@ -22,6 +22,11 @@ def test_the_folded_fleet_says_whatever_its_widgets_hold(spares: str) -> None:
     assert "headroom" in summary_of("fleet", {**defaults(), "spares": spares})
 
 
+@pytest.mark.parametrize(("ttft", "shown"), [("2", "TTFT ≤ 2\xa0s"), ("1ms", "TTFT ≤ 1\xa0ms"), ("<b>", "TTFT ≤ \\<b\\>")])
+def test_the_folded_targets_say_their_unit(ttft: str, shown: str) -> None:
+    assert shown in summary_of("targets", {**defaults(), "ttft": ttft})
+
+
 @pytest.mark.parametrize("text", ["9e300T", "1e308k"])
 def test_a_number_that_its_suffix_makes_infinite_is_refused(text: str) -> None:
     for read in (reading.number, reading.whole):
@@ -54,6 +59,15 @@ def test_a_broken_file_of_the_user_is_named_on_every_page(
             assert any(says in str(error.value) for error in app.error)
     monkeypatch.delenv("PLANNER_HOME")
     assert not app.run(timeout=SECONDS).error
+
+
+def test_a_home_that_is_not_there_is_said_where_ones_own_entries_are_looked_for(
+    open_app: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = open_app(rps="ten")
+    monkeypatch.setenv("PLANNER_HOME", str(tmp_path / "gone"))
+    app.switch_page("planner/ui/pages/catalogue.py").run(timeout=SECONDS)
+    assert any("doesn't exist" in str(warning.value) for warning in app.warning)
 
 
 def test_only_the_mirrored_folders_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,8 @@ def test_infeasible_targets_are_answered_with_the_nearest_that_can_be_met(open_a
     app = open_app(tpot="0.1 ms", **ONE_GPU)
     assert not app.metric
     assert answer_of(app)
+    assert len(app.dataframe[0].value) > 0, "the rejected are what there is to see"
+    assert "Loosen the targets" not in said_by(app), "it is the button at the top"
     app.button(key="nearest").click()
     run(app)
     tpot_s = planned(app).targets.tpot_p99_s

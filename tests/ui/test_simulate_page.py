@@ -33,7 +33,9 @@ def answer_of(app: AppTest) -> str:
 
 
 def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.subheader, *app.warning))
+    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.subheader, *app.warning)).replace(
+        NBSP, " "
+    )
 
 
 def shown(app: AppTest) -> Replay:
@@ -54,7 +56,7 @@ def test_page_opens_with_the_plans_own_run(open_simulate: Open) -> None:
     planned = found.plan.chosen
     assert planned is not None
     assert planned.latency is not None
-    assert app.metric[0].value == seconds(planned.latency.ttft_p99_s).replace(NBSP, " ")
+    assert app.metric[0].value == seconds(planned.latency.ttft_p99_s)
     assert [heading.value for heading in app.subheader] == ["Latency", "Over time", "Step by step", "Every request", "Why"]
     charts = app.get("vega_lite_chart")
     assert len(charts) == 8

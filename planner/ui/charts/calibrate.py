@@ -46,7 +46,7 @@ def intervals(rows: Sequence[Row], title: str) -> Figure:
     y = name("name", sort=[row["name"] for row in rows], axis=_names())
     kinds = [kind for kind in RESTS_COLOURS if any(row["rests_on"] == kind for row in rows)]
     colours = {"domain": kinds, "range": [RESTS_COLOURS[kind] for kind in kinds]}
-    colour = name("rests_on", scale=colours, legend={**LEGEND, "symbolType": "circle"})
+    colour = name("rests_on", scale=colours, legend={**LEGEND, "symbolType": "circle", "columns": 2})
     titles = {"name": "Figure", "value": "Value", "interval": "80 % interval", "rests_on": "Rests on"}
     tip = tooltip(titles)
     layers = [

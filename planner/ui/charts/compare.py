@@ -23,7 +23,7 @@ from planner.ui.colours import INK
 
 HEIGHT = 430
 MET, MISSED = "meets the targets", "misses"
-_LOG_DOLLARS_FROM = 20.0
+_LOG_DOLLARS_FROM = 8.0
 _ASSUMED_WIDTH_PX = 450.0
 _BESIDE_RING = 1.5
 _ROOM = 1.12

@@ -6,7 +6,7 @@ from planner.ui.charts.base import LABEL_SIZE, Figure, Row, Spec, axis, figure, 
 from planner.ui.colours import INK, WARNING
 
 CELL_HEIGHT = 38
-_FRAMES = (("default", [4, 3], INK), ("chosen", [1, 0], WARNING))
+_FRAMES = (("default", [4, 3]), ("chosen", [1, 0]))
 
 
 def knob_map(rows: Sequence[Row], title: str) -> Figure:
@@ -37,8 +37,9 @@ def knob_map(rows: Sequence[Row], title: str) -> Figure:
     ink = {"condition": {**only_met, "field": "ink", "type": "nominal", "scale": None}, "value": INK}
     figures = layer(rows, {"type": "text", "fontSize": LABEL_SIZE}, **tip, text={"field": "label"}, color=ink)
     layers = [cells, figures]
-    for mark, dash, colour in _FRAMES:
+    for mark, dash in _FRAMES:
         marked = [row for row in rows if mark in row["mark"]]
+        colour = WARNING if mark == "chosen" else marked[0]["ink"] if marked and marked[0]["feasible"] else INK
         frame = {"type": "rect", "filled": False, "stroke": colour, "strokeWidth": 3, "strokeDash": dash, "cornerRadius": 2}
         layers += [layer(marked, frame, **tip)] if marked else []
     return figure(layers, CELL_HEIGHT * len({row["seqs"] for row in rows}) + 20, title)

@@ -20,7 +20,9 @@ from planner.ui.charts.base import (
 from planner.ui.colours import ACCENT, GREY, HUES
 
 CURVE_HEIGHT = 280
-BAR_HEIGHT = 170
+BAR_HEIGHT = 96
+LEGEND_LINE_HEIGHT = 26
+_LEGEND_COLUMNS = 2
 ROW_HEIGHT = 34
 _LABEL_ROOM = 1.75
 _LABEL_SIDE = 1.16
@@ -112,7 +114,7 @@ def memory_bar(rows: Sequence[Row], title: str) -> Figure:
     legend = {
         "title": None,
         "orient": "bottom",
-        "columns": 2,
+        "columns": _LEGEND_COLUMNS,
         "labelLimit": 220,
         "rowPadding": 4,
         "offset": 4,
@@ -121,7 +123,7 @@ def memory_bar(rows: Sequence[Row], title: str) -> Figure:
     bar = layer(
         rows,
         {"type": "bar", "height": 34},
-        x=number("gib", stack="zero", axis=axis("Memory of one GPU (GiB)"), scale={"nice": False}),
+        x=number("gib", stack="zero", axis=axis("Memory of one GPU (GiB)", labelPadding=6), scale={"nice": False}),
         color=name(
             "part",
             sort=parts,
@@ -131,7 +133,7 @@ def memory_bar(rows: Sequence[Row], title: str) -> Figure:
         order=number("order"),
         tooltip=tooltip({"part": "Part", "share": "Share of the memory", "source": "Source"}),  # type: ignore[arg-type]
     )
-    return figure([bar], BAR_HEIGHT, title)
+    return figure([bar], BAR_HEIGHT + LEGEND_LINE_HEIGHT * math.ceil(len(parts) / _LEGEND_COLUMNS), title)
 
 
 def step_bars(rows: Sequence[Row], title: str) -> Figure:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 import streamlit as st
 
 from planner.errors import InputError
+from planner.models import load_model
 from planner.plans import Answer
+from planner.plans.caveats import caveats_of
 from planner.plans.difference import difference
 from planner.plans.results import Plan
 from planner.ui import actions, links
 from planner.ui.components.common import READABLE_PX, heading
 from planner.ui.fields import field_of
 from planner.ui.inputs import ScenarioState
-from planner.ui.views.answer import MetricView, first_metrics, metrics, moved_figures, moved_inputs
+from planner.ui.views.answer import MetricView, first_metrics, further_changes, metrics, moved_figures, moved_inputs
 from planner.ui.words import seconds, sentence, stop
 
 METRIC_PX = 150
@@ -56,12 +58,17 @@ def first(found: Answer, today: dt.date) -> None:
     """Draw the sentence and the four figures before their evidence is there; nothing when there is no choice yet."""
     if found.chosen is not None and found.summary is not None:
         _headline(found.summary, first_metrics(found, today))
+        _warnings(caveats_of(found.scenario, load_model(found.scenario.model.id), [found.chosen]))
 
 
 def answer(plan: Plan, today: dt.date) -> None:
     """Draw the sentence with the figures in it, and the four figures with their intervals; today : marks an old price."""
     _headline(plan.summary, metrics(plan, today))
-    for warning in plan.warnings:
+    _warnings(plan.warnings)
+
+
+def _warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
         st.caption(f":material/info: {sentence(warning)}")
 
 
@@ -111,10 +118,13 @@ def nearest(plan: Plan) -> None:
 
 def changes(plan: Plan) -> None:
     """Draw what would change the answer; each is a button that applies it."""
+    shown = further_changes(plan)
+    if not shown and plan.nearest is not None:
+        return
     st.markdown("**What would change it**")
-    if not plan.changes:
+    if not shown:
         st.caption("Nothing near this scenario changes the answer.")
-    for index, change in enumerate(plan.changes):
+    for index, change in enumerate(shown):
         with st.container(border=True, horizontal=True, vertical_alignment="center", gap="small"):
             with st.container(gap="xxsmall"):
                 st.markdown(f"**{sentence(change.title)}**")

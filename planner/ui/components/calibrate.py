@@ -9,7 +9,7 @@ from planner.scenario import Scenario
 from planner.ui import actions
 from planner.ui.charts.calibrate import error_dots, intervals
 from planner.ui.components import answer
-from planner.ui.components.common import READABLE_PX, heading, show
+from planner.ui.components.common import READABLE_PX, ColumnConfigs, heading, localized, show, side_by_side
 from planner.ui.inputs import ScenarioState
 from planner.ui.plans import cached_plan, catalogue_stamp
 from planner.ui.views import calibrate as views
@@ -18,8 +18,8 @@ from planner.ui.views import calibrate_record as words
 from planner.ui.words import literal, sentence, stop
 
 SOURCE_COLUMNS = {"Source": st.column_config.TextColumn(width="large")}
-_RECORD_COLUMNS = {
-    "Rests on": st.column_config.TextColumn(width="medium"),
+_RECORD_COLUMNS: ColumnConfigs = {
+    "Rests on": st.column_config.TextColumn(width=285),
     "What it is": st.column_config.TextColumn(width="large"),
 }
 
@@ -50,7 +50,7 @@ def record(shown: CalibrationRecord, paths: frozenset[str] | None, key: str) -> 
     paths : only these parameters; None for all
     key : tells several records on a page apart
     """
-    left, right = st.columns([4, 3], gap="large")
+    left, right = side_by_side()
     with left:
         rows, title = words.interval_rows(shown, paths)
         if rows:
@@ -119,13 +119,18 @@ def records(scenario: Scenario, used: CalibrationRecord) -> None:
     known = list_records()
     own = own_record_ids()
     frame = words.records_frame(known, own)
-    st.dataframe(
-        frame, hide_index=True, alt="Calibration records with what each rests on", height="content", column_config=_RECORD_COLUMNS
-    )
+    config = {**localized(frame), **_RECORD_COLUMNS}
+    alt = "Calibration records with what each rests on"
+    st.dataframe(frame, hide_index=True, alt=alt, height="content", column_config=config)
     by_id = {each.id: each for each in known}
     names = list(by_id)
-    index = names.index(used.id) if used.id in by_id else 0
-    chosen = by_id[st.selectbox("Details of", names, index=index, key="calibrate-record", width=READABLE_PX)]
+    index = names.index(used.id) if used.id in by_id else None
+    name = st.selectbox(
+        "Details of", names, index=index, key="calibrate-record", width=READABLE_PX, placeholder="Choose a record to look into"
+    )
+    if name is None:
+        return
+    chosen = by_id[name]
     st.caption(sentence(chosen.description))
     with st.container(horizontal=True):
         use_button(chosen, scenario, key="use-record")

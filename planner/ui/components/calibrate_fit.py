@@ -12,7 +12,7 @@ from planner.ui import actions
 from planner.ui.charts.calibrate import error_dots, intervals, predicted_measured, residuals
 from planner.ui.components import calibrate_upload as uploading
 from planner.ui.components.calibrate import download
-from planner.ui.components.common import READABLE_PX, heading, show
+from planner.ui.components.common import READABLE_PX, heading, show, side_by_side
 from planner.ui.components.simulate_jobs import Tell, result_of
 from planner.ui.plans import catalogue_stamp
 from planner.ui.views import calibrate as views
@@ -64,7 +64,7 @@ def _result(found: CalibrationFit) -> None:
         st.markdown(f"#### {sentence(words.summary(found))}")
         for note in words.notes(found):
             st.caption(f":material/info: {sentence(note)}")
-    left, right = st.columns(2, gap="large")
+    left, right = side_by_side()
     with left:
         for throughput, unit in ((False, "ms"), (True, "tokens/s")):
             rows, title = words.point_rows(found, throughput=throughput)
@@ -88,7 +88,7 @@ def _result(found: CalibrationFit) -> None:
 
 def _residuals(found: CalibrationFit) -> None:
     inputs: tuple[tuple[words.Input, str], ...] = (("sequences", "Sequences"), ("context_tokens", "Tokens of context"))
-    for column, (name, quantity) in zip(st.columns(2, gap="large"), inputs, strict=True):
+    for column, (name, quantity) in zip(side_by_side(), inputs, strict=True):
         rows, title = words.residual_rows(found, name)
         with column:
             if rows:

@@ -29,7 +29,7 @@ def upload(slot: str, label: str, formats: str, example: Callable[[], views.Give
     key = f"{slot}-files"
     with st.container(width=READABLE_PX):
         st.file_uploader(label, key=key, accept_multiple_files=True, max_upload_size=MAX_MB, on_change=_take, args=(slot, key))
-        st.caption(sentence(formats))
+        st.caption(sentence(f"{formats} At most {MAX_MB} MB a file; a larger one turns red and isn't sent."))
         given = files_of(slot)
         with st.container(horizontal=True, vertical_alignment="center"):
             if example is not None:

@@ -7,21 +7,32 @@ from pathlib import Path
 
 import pandas as pd
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from planner.errors import InputError
-from planner.paths import user_home
+from planner.paths import missing_home, user_home
 from planner.ui import actions, uploads
 from planner.ui.choices import gpu_names, model_names, workload_names
 from planner.ui.components.common import READABLE_PX, ColumnConfigs, localized, source_table
+from planner.ui.components.simulate_jobs import kept
 from planner.ui.fields import Value
 from planner.ui.inputs import scenario_state
 from planner.ui.views import catalogue as views
 from planner.ui.words import literal, sentence
-from planner.workloads import import_rows, save_workload
+from planner.workloads import ImportReport, Workload, import_rows, save_workload
 from planner.workloads.importers import workload_from_trace
+from planner.workloads.importers.cleaning import BadRows
 
 TABLE_HEIGHT = 420
+_BYTES_PER_REQUEST = 20
 _NOTE = st.column_config.MultiselectColumn("Note", options=[views.WEAK, views.STALE], color=["orange", "orange"], width=130)
+
+
+def home() -> None:
+    """Say where the user's own entries are looked for, when that folder isn't there."""
+    missing = missing_home()
+    if missing is not None:
+        st.warning(sentence(missing), icon=":material/folder_off:")
 
 
 def gpus() -> None:
@@ -89,6 +100,7 @@ def _model_upload() -> None:
             "config.json of a Hugging Face model", type="json", key="upload-model", max_upload_size=uploads.MAX_CONFIG_MB
         )
         name = st.text_input("Name", "my-model", key="upload-model-name", max_chars=100)
+        st.caption(_at_most(uploads.MAX_CONFIG_MB))
         if file is None:
             return
         data = file.getvalue()
@@ -103,7 +115,9 @@ def _gpu_upload() -> None:
     with st.container(border=True, width=READABLE_PX):
         st.markdown("**Your own GPU**")
         file = st.file_uploader("Profile as TOML", type="toml", key="upload-gpu", max_upload_size=uploads.MAX_TOML_MB)
-        st.caption("Start from any file in hardware_profiles/; `extends` takes another profile's figures.")
+        st.caption(
+            "Start from any file in hardware_profiles/; `extends` takes another profile's figures. " + _at_most(uploads.MAX_TOML_MB)
+        )
         if file is None:
             return
         data = file.getvalue()
@@ -123,13 +137,15 @@ def _trace_upload() -> None:
             key="upload-trace",
             max_upload_size=uploads.MAX_TRACE_MB,
         )
-        st.caption("Only token counts, times and block identities are kept, never text.")
+        st.caption(f"Only token counts, times and block identities are kept, never text. {_at_most(uploads.MAX_TRACE_MB)}")
         if file is None:
             return
+        drop = st.toggle(
+            "Leave out rows that can't be read", key="upload-trace-drop", help="Each is counted, with what is wrong with it."
+        )
         with _complaint():
-            imported = import_rows(file.getvalue(), file.name)
-            workload = workload_from_trace(imported.trace)
-            st.markdown(sentence(imported.report.sentence()))
+            report, workload = _imported(file, "drop" if drop else "refuse")
+            st.markdown(sentence(report.sentence()))
             _facts(views.workload_facts(workload))
             st.button("Use it in the plan", key="use-trace", type="primary", on_click=_use, args=("workload", workload.id))
             if user_home() is None:
@@ -138,6 +154,21 @@ def _trace_upload() -> None:
                 )
             else:
                 _keep("workload", workload.id, lambda: save_workload(workload))
+
+
+def _imported(file: UploadedFile, bad_rows: BadRows) -> tuple[ImportReport, Workload]:
+    """Return what an upload holds, read once for as long as it stays."""
+
+    def read() -> tuple[ImportReport, Workload]:
+        imported = import_rows(file.getvalue(), file.name, bad_rows=bad_rows)
+        return imported.report, workload_from_trace(imported.trace)
+
+    return kept(("trace", file.file_id, file.name, bad_rows), max(1, file.size // _BYTES_PER_REQUEST), read)
+
+
+def _at_most(megabytes: int) -> str:
+    """Return what to know of large files: the widget marks one that is too large without a word."""
+    return f"At most {megabytes} MB a file; a larger one turns red and isn't sent."
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.lib.column_types import ButtonColumnResult, ColumnConfig
 
 from planner.errors import InputError
@@ -13,6 +14,9 @@ from planner.ui.words import sentence
 
 ColumnConfigs = dict[str, ColumnConfig | ButtonColumnResult | str | None]
 READABLE_PX = 820
+CARD_PX = 220
+CHART_PX = 340
+"""Least width at which a chart can be read; narrower columns go below one another."""
 
 
 def heading(text: str) -> None:
@@ -25,6 +29,12 @@ def stopped(fault: InputError) -> None:
     heading("One of your own files can't be read")
     st.error(sentence(str(fault)), icon=":material/error:")
     st.caption("Correct the file in PLANNER_HOME, or move it away, and reload the page.")
+
+
+def side_by_side(count: int = 2, least_px: int = CHART_PX) -> tuple[DeltaGenerator, ...]:
+    """Return columns of one width, which go below one another where they would be narrower than `least_px`."""
+    grid = st.grid(count, min_column_width=least_px, gap=("medium", "large"))
+    return tuple(grid.cell() for _ in range(count))
 
 
 def show(figure: Figure, key: str) -> None:

@@ -13,21 +13,31 @@ from planner.ui.charts.compare import comparison
 from planner.ui.charts.knobs import knob_map
 from planner.ui.charts.replica import latency_curve, memory_bar, step_bars
 from planner.ui.choices import gpu_ranks
-from planner.ui.components.common import heading, localized, show, source_table
+from planner.ui.components.common import ColumnConfigs, heading, localized, show, side_by_side, source_table
 from planner.ui.views.candidates import met_frame, rejected_frame
 from planner.ui.views.rows import comparison_rows, curve_rows, knob_rows, memory_rows, step_rows, target_label
 from planner.ui.views.why import derivations
 from planner.ui.words import sentence, stop
 
 SHORT_ROWS = 12
+_COLUMNS: ColumnConfigs = {
+    "GPU": st.column_config.TextColumn(width=190, pinned=True),
+    "Reason": st.column_config.TextColumn(width=200),
+    "Detail": st.column_config.TextColumn(width=420),
+    "What would help": st.column_config.TextColumn(width=320),
+}
 TABLE_HEIGHT = 420
+
+
+def comparable(plan: Plan) -> bool:
+    """Whether any candidate has both a price and a latency, so that there is something to compare."""
+    return any(each.cost is not None and each.latency is not None for each in plan.candidates)
 
 
 def gpu_comparison(plan: Plan) -> None:
     """Draw every GPU by cost and TPOT."""
     rows, title = comparison_rows(plan, gpu_ranks())
     if not rows:
-        st.caption("No candidate has both a price and a latency, so there is nothing to compare.")
         return
     target_s = plan.scenario.targets.tpot_p99_s
     show(comparison(rows, title, target_label(target_s)), key="chart-compare")
@@ -40,14 +50,12 @@ def replica(plan: Plan) -> None:
         return
     heading(f"One replica: {chosen.label}")
     targets = plan.scenario.targets
-    for column, quantity, target_s in zip(
-        st.columns(2, gap="large"), ("TTFT", "TPOT"), (targets.ttft_p99_s, targets.tpot_p99_s), strict=True
-    ):
+    for column, quantity, target_s in zip(side_by_side(), ("TTFT", "TPOT"), (targets.ttft_p99_s, targets.tpot_p99_s), strict=True):
         with column:
             rows, title = curve_rows(plan, quantity)
             if rows:
                 show(latency_curve(rows, title, quantity, target_label(target_s)), key=f"chart-{quantity}")
-    left, right = st.columns(2, gap="large")
+    left, right = side_by_side()
     with left:
         rows, title = memory_rows(chosen)
         if rows:
@@ -80,9 +88,11 @@ def candidates(plan: Plan) -> None:
     """Draw the table of all candidates, those that meet the targets and those that don't, with downloads."""
     met, rejected = met_frame(plan), rejected_frame(plan)
     heading("Every candidate")
-    met_tab, rejected_tab = st.tabs([f"Meet the targets ({len(met)})", f"Rejected ({len(rejected)})"])
+    serve = "Serve the load" if plan.scenario.targets.offline else "Meet the targets"
+    names = [f"{serve} ({len(met)})", f"Rejected ({len(rejected)})"]
+    met_tab, rejected_tab = st.tabs(names, default=names[1] if met.empty else names[0])
     with met_tab:
-        _table(met, "Candidates that meet the targets, cheapest first", "No candidate meets the targets.")
+        _table(met, "Candidates that serve the scenario, cheapest first", "No candidate does.")
     with rejected_tab:
         _table(rejected, "Rejected candidates with the reason and the remedy", "None was rejected.")
     rows = candidate_rows(plan)
@@ -109,4 +119,5 @@ def _table(frame: pd.DataFrame, alt: str, empty: str) -> None:
         st.caption(empty)
         return
     height: Literal["content"] | int = "content" if len(frame) < SHORT_ROWS else TABLE_HEIGHT
-    st.dataframe(frame, hide_index=True, alt=alt, height=height, placeholder="", column_config=localized(frame))
+    config = {**localized(frame), **{name: each for name, each in _COLUMNS.items() if name in frame}}
+    st.dataframe(frame, hide_index=True, alt=alt, height=height, placeholder="", column_config=config)

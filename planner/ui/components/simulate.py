@@ -12,7 +12,7 @@ from planner.simulator.metrics import Metric
 from planner.ui.charts.simulate import latency_cdf, limits_over_time, timeline
 from planner.ui.charts.simulate_steps import Frame, step_gantt
 from planner.ui.components.answer import METRIC_PX
-from planner.ui.components.common import READABLE_PX, heading, show
+from planner.ui.components.common import READABLE_PX, heading, show, side_by_side
 from planner.ui.components.simulate_inputs import complain, start_input
 from planner.ui.components.simulate_jobs import Tell, result_of
 from planner.ui.plans import catalogue_stamp
@@ -57,7 +57,7 @@ def latencies(found: Replay) -> None:
     heading("Latency")
     targets = {check.target.metric: check.target.limit_s for check in found.shown.checks}
     drawn: tuple[Metric, ...] = ("ttft", "tpot")
-    for column, metric in zip(st.columns(2, gap="large"), drawn, strict=True):
+    for column, metric in zip(side_by_side(), drawn, strict=True):
         rows = cdf_rows(found, metric)
         with column:
             if rows.rows:
@@ -86,7 +86,7 @@ def over_time(found: Replay) -> None:
     """Draw the run over time, and which limit binds."""
     heading("Over time")
     end_s = max(run.result.totals.makespan_s for run in (found.planned, found.shown))
-    left, right = st.columns(2, gap="large")
+    left, right = side_by_side()
     with left:
         rows = timeline_rows(found)
         st.markdown(f"**{sentence(rows.title)}**")

@@ -10,6 +10,7 @@ from planner.ui.components import answer, catalogue
 def main() -> None:
     """Draw the tab that is open; the others cost nothing."""
     answer.notices()
+    catalogue.home()
     gpus, prices, models, workloads = st.tabs(["GPUs", "Prices", "Models", "Workloads"], key="catalogue-tab", on_change="rerun")
     if gpus.open:
         with gpus:

@@ -9,6 +9,7 @@ from planner.errors import InputError
 from planner.plans import Answer
 from planner.plans.results import Plan
 from planner.ui.components import answer, evidence
+from planner.ui.components.common import CARD_PX, READABLE_PX
 from planner.ui.inputs import scenario_state
 from planner.ui.plans import answer_in_stages, catalogue_stamp, evidence_in_stages
 
@@ -46,11 +47,15 @@ def draw(plan: Plan, place: DeltaGenerator) -> None:
         answer.answer(plan, dt.datetime.now(dt.UTC).date())
     answer.moved(plan)
     answer.nearest(plan)
-    chart, change = st.columns([5, 3], gap="large")
-    with chart:
-        evidence.gpu_comparison(plan)
-    with change:
-        answer.changes(plan)
+    if evidence.comparable(plan):
+        grid = st.grid(3, min_column_width=CARD_PX, gap="medium")
+        with grid.cell(column_span=2):
+            evidence.gpu_comparison(plan)
+        with grid.cell():
+            answer.changes(plan)
+    else:
+        with st.container(width=READABLE_PX):
+            answer.changes(plan)
     evidence.replica(plan)
     evidence.command(plan)
     evidence.candidates(plan)

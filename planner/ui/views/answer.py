@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from planner.plans import Answer
 from planner.plans.difference import Difference, Moved
-from planner.plans.results import Candidate, Details, Interval, Plan
+from planner.plans.results import Candidate, Change, Details, Interval, Plan
 from planner.pricing import Tariff
 from planner.scenario import Targets
 from planner.ui.fields import field_of
@@ -75,6 +75,12 @@ def _arrow(name: str, moved: Moved) -> str:
 def _field_label(path: str) -> str:
     field = field_of(path)
     return field.label if field is not None else path
+
+
+def further_changes(plan: Plan) -> tuple[Change, ...]:
+    """Return what would change the answer, without the nearest targets, which stand at the top already."""
+    near = None if plan.nearest is None else plan.nearest.detail
+    return tuple(change for change in plan.changes if change.detail != near)
 
 
 def interval(value: Interval, write: Callable[[float], str]) -> str:

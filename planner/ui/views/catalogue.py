@@ -25,13 +25,13 @@ def gpus_frame() -> pd.DataFrame:
     """Return the GPUs with what the plan uses of them."""
     titles = {
         "name": "GPU",
+        "usd_per_gpu_hour": "From $/GPU-hour",
         "memory_gib": "Memory (GiB)",
         "memory_tb_per_s": "Bandwidth (TB/s)",
         "bf16_tflops": "BF16 (TFLOP/s)",
         "fp8_tflops": "FP8 (TFLOP/s)",
         "link_gb_per_s": "Link, one way (GB/s)",
         "tdp_w": "Power (W)",
-        "usd_per_gpu_hour": "From $/GPU-hour",
         "price_from": "Price of",
         "id": "Id",
     }

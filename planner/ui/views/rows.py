@@ -21,6 +21,7 @@ _MEMORY_COLOURS = {
     "kv cache": HUES[2],
     "not used": "#B9C2CB",
 }
+_PART_NAMES = {"kv cache": "KV cache"}
 _STEP_NAMES = {
     "layers": "layer launches",
     "linear": "linear layers",
@@ -48,12 +49,15 @@ def comparison_rows(plan: Plan, ranks: dict[str, int]) -> tuple[list[Row], str]:
     named = _frontier([candidate for candidate in best.values() if candidate.feasible])
     rows = [_comparison_row(candidate, plan, ranks, named) for candidate in best.values()]
     met = sum(candidate.feasible for candidate in best.values())
+    one, many = (
+        ("serves the load", "serve the load") if plan.scenario.targets.offline else ("meets the targets", "meet the targets")
+    )
     if plan.chosen is None:
-        title = f"None of {plural(len(best), 'GPU')} meets the targets"
+        title = f"None of {plural(len(best), 'GPU')} {one}"
     elif met == 1:
-        title = f"{plan.chosen.label} is the only GPU that meets the targets"
+        title = f"{plan.chosen.label} is the only GPU that {one}"
     else:
-        title = f"{plan.chosen.label} is the cheapest of {met} GPUs that meet the targets"
+        title = f"{plan.chosen.label} is the cheapest of {met} GPUs that {many}"
     return rows, title
 
 
@@ -158,7 +162,7 @@ def memory_rows(candidate: Candidate) -> tuple[list[Row], str]:
         return [], ""
     rows: list[Row] = [
         {
-            "part": f"{part.name} {gib(part.bytes)}",
+            "part": f"{_PART_NAMES.get(part.name, part.name)} {gib(part.bytes)}",
             "gib": part.bytes / GIB,
             "colour": _MEMORY_COLOURS.get(part.name, GREY),
             "order": order,

@@ -54,7 +54,7 @@ class _Losses:
         row = int(np.argmax(wrong))
         value = value_at(row)
         shown = value.item() if isinstance(value, np.generic) else value
-        raise InputError(f"rows[{row + 1}].{column}", shown, bound, "Correct the row, or import with bad_rows='drop'")
+        raise InputError(f"rows[{row + 1}].{column}", shown, bound, "Correct the row, or have rows that can't be read left out")
 
 
 @dataclass(frozen=True, slots=True)
