@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from planner.analysis.case import Case
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import with_knobs
 from planner.engines import EngineConfig, engine_defaults, limit_to_model_length
+from planner.parallel import in_parallel
 from planner.plans.capacity import SEARCH_REQUESTS, Replica, demand_for
 from planner.plans.rates import capacity_of
 from planner.plans.results import Knobs

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import Served, saturated_rps, serve, served, targets_of, with_knobs
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.simulator import Estimate, over_replications, percentile_s
 from planner.simulator.adaptive import AdaptiveResult, Observation, Range, simulate_adaptive
 from planner.workloads import RateProfile, Requests, load_profile

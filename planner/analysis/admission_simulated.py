@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.analysis.case import Case
-from planner.analysis.parallel import in_parallel
 from planner.analysis.predictor import Aims, Predictor, door_bounds
 from planner.analysis.spike_simulated import good_tries
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.simulator import SimulationOptions, met
 from planner.simulator.clients import COME_IN, Answer, Clients, Door, Fate, Rules, Seen, Tries, simulate_clients
 from planner.workloads import GammaArrivals, PoissonArrivals, Requests

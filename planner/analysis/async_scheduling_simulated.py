@@ -7,8 +7,8 @@ import numpy as np
 
 from planner.analysis.async_scheduling import mean_ttft_s
 from planner.analysis.case import Case
-from planner.analysis.parallel import in_parallel
 from planner.analysis.steps import Chunk, decode_step, mixed_step_s
+from planner.parallel import in_parallel
 from planner.simulator import EngineLimits, SimulationOptions, Stop, measured_s, simulate, summarise
 from planner.step_model import StepCoefficients
 from planner.workloads import Requests

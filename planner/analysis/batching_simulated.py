@@ -8,8 +8,8 @@ import numpy as np
 
 from planner.analysis.batching import BatchingGain, batching_gain, exponential_gain
 from planner.analysis.case import Case
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import all_at_once
+from planner.parallel import in_parallel
 from planner.simulator import simulate
 from planner.simulator.static_batching import StaticBatching, simulate_static
 from planner.workloads import Requests, TokenLaw, Workload, load_workload

@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple
 
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import Served, saturated_rps, serve, with_knobs
+from planner.parallel import in_parallel
 
 Metric = Literal["ttft", "e2e"]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from planner.analysis.case import Case
 from planner.analysis.class_sharing import BatchWork
 from planner.analysis.littles_law import Stream
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import stretched
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.simulator import SimulationOptions, simulate, token_gaps_s, values_s
 from planner.simulator.cluster import Cluster, EngineSpec, Pool, run_cluster
 from planner.simulator.inputs import RequestTable

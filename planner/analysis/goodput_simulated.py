@@ -9,9 +9,9 @@ import numpy as np
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
 from planner.analysis.goodput import BestBatch, best_batch
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import SAME, Served, all_at_once, flow, serve, served, stretch_prompts, targets_of
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.simulator import SimulationOptions
 from planner.workloads import Requests
 

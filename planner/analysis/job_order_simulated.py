@@ -10,9 +10,9 @@ import numpy.typing as npt
 from planner.analysis.case import Case
 from planner.analysis.head_of_line_simulated import FEEDBACK, FIRST_COME, SHORTEST_PROMPT, Enforced
 from planner.analysis.job_order import rank_agreement
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import all_at_once, flow
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.simulator import SimulationOptions, SimulationResult, simulate
 from planner.simulator.cluster import ClusterResult, EngineSpec, run_engine
 from planner.simulator.job import Traits, predict_outputs

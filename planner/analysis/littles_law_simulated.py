@@ -11,9 +11,9 @@ from scipy.stats import poisson
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
 from planner.analysis.littles_law import InFlight, Stream, in_flight
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import stretched
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.queueing import ReplicaLimits, Traffic, arrival_cv2_of, mean_field
 from planner.simulator import WARM_UP_SHARE, Estimate, SimulationResult, over_replications, simulate
 from planner.units import GB

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from planner.analysis.case import Case
 from planner.analysis.long_prompt import LongPrompt, long_prompt
 from planner.analysis.long_prompt_runs import Arrival, Bar, Experiment, LongRun, SimulatedLongPrompt, SimulatedStep
-from planner.analysis.parallel import in_parallel
 from planner.analysis.steps import Decoders
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.simulator import EngineLimits, LogRow, LogStep, RequestTable, SimulationOptions, SimulationResult, simulate
 
 MOST_CHUNKS = 1500

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.analysis.case import Case
-from planner.analysis.parallel import in_parallel
 from planner.analysis.preemption import Copies, copy_bytes_per_s, recompute_s
 from planner.analysis.steps import require_positive
 from planner.deployment import shard
 from planner.errors import InputError
 from planner.models import ModelSpec, kv_bytes, load_model, token_flops
+from planner.parallel import in_parallel
 from planner.provenance import Source
 from planner.simulator import SimulationOptions, percentile_s, simulate, values_s
 from planner.simulator.inputs import RequestTable

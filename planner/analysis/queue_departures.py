@@ -11,11 +11,11 @@ from scipy.special import ndtri
 
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
-from planner.analysis.parallel import in_parallel
 from planner.analysis.queue_model import PlannedUtilisation, PrefillService, prefill_service
 from planner.analysis.served import stretched
 from planner.analysis.steps import prefill_s, require_tokens
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.queueing import mg1_wait_s
 from planner.simulator import TARGET_PERCENTILE, EngineLimits, SimulationOptions, measured_s, percentile_s, simulate
 from planner.workloads import Arrivals, PoissonArrivals, Requests

@@ -8,7 +8,6 @@ from planner.analysis.admission import largest_chunk
 from planner.analysis.batching import BudgetKnee, budget_knee, ridge_tokens
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
-from planner.analysis.parallel import in_parallel
 from planner.analysis.served import Served, serve, stretch_prompts, targets_of, with_knobs
 from planner.analysis.steps import (
     Chunk,
@@ -21,6 +20,7 @@ from planner.analysis.steps import (
     require_tokens,
 )
 from planner.errors import InputError
+from planner.parallel import in_parallel
 from planner.step_coefficients import compute_dtype_on
 from planner.step_model import StepCoefficients
 

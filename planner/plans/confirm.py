@@ -6,7 +6,7 @@ settings that do best on it are not those that do best on the largest, and the g
 
 from dataclasses import dataclass
 
-from planner.analysis.parallel import in_parallel
+from planner.parallel import in_parallel
 from planner.plans.candidates import Layout
 from planner.plans.capacity import Demand
 from planner.plans.knobs import BestKnobs, Seen, best_knobs, knob_options, misses_more_of_tpot, probe_with, recommended

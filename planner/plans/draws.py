@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from planner.analysis.parallel import in_parallel
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import bounds_of
 from planner.calibration.spread import step_factors
 from planner.deployment import group_label
+from planner.parallel import in_parallel
 from planner.plans.capacity import latency_at
 from planner.plans.knobs import measure
 from planner.plans.rates import capacity_from

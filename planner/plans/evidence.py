@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.analysis.parallel import in_parallel
 from planner.fleet import replicas_for
+from planner.parallel import in_parallel
 from planner.plans.candidates import Layout, cheapest_placement
 from planner.plans.capacity import latency_at
 from planner.plans.draws import draws_of

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from planner.analysis.parallel import in_parallel
 from planner.fleet import replicas_for
+from planner.parallel import in_parallel
 from planner.plans.progress import Tell
 from planner.plans.race import Entrant, Race, sketched
 from planner.plans.ranking import Dearness, dearness, rank

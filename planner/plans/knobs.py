@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from planner.analysis.parallel import in_parallel
+from planner.parallel import in_parallel
 from planner.plans.capacity import Demand
 from planner.plans.rates import Capacity, Probe, capacity_from, capacity_under, missed_target, misses_of, probe
 from planner.plans.results import KnobCell, Knobs, Latency

@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.analysis.parallel import in_parallel
 from planner.calibration.records import CalibrationRecord
 from planner.fleet import replicas_for
+from planner.parallel import in_parallel
 from planner.plans.candidates import Layout
 from planner.plans.capacity import Replica
 from planner.plans.confirm import Measured, measured

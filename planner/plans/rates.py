@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from planner.analysis.parallel import in_parallel
+from planner.parallel import in_parallel
 from planner.plans.capacity import COARSE_REQUESTS, Demand, Replica, latency_at, saturated_rps
 from planner.plans.results import Knobs, Latency
 from planner.scenario import Targets
