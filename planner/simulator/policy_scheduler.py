@@ -77,6 +77,10 @@ class PolicyScheduler(PlainScheduler):
         budget = self._serve_running(step)
         if self._settled:
             self._admit(step, budget, now_s)
+        return self._decided(step)
+
+    def _decided(self, step: Step) -> Step:
+        """Return the step with the state that its decision leaves."""
         if self._window_tokens:
             step.window_tokens = sum(min(job.computed - 1, self._window_tokens) for job in step.decoders)
         step.used_blocks = self.pool.used

@@ -15,6 +15,7 @@ from planner.simulator.job import Job
 from planner.simulator.policies import Discipline
 from planner.simulator.policy_scheduler import PolicyScheduler
 from planner.simulator.steps import Step
+from planner.simulator.variants.checks import check_engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +70,7 @@ class SglangFactory:
 
     def __call__(self, engine: EngineSpec) -> "SglangScheduler":
         """Return a scheduler without requests."""
-        if engine.discipline != Discipline():
-            raise InputError(
-                "discipline", engine.discipline.policy, "must be the default: first come, first served", "Leave it unset"
-            )
-        if engine.limits.max_num_batched_tokens < engine.limits.block_size:
-            raise InputError(
-                "engine.max_num_batched_tokens",
-                engine.limits.max_num_batched_tokens,
-                f"must hold at least one page ({engine.limits.block_size} tokens)",
-                "Raise the chunked prefill size or lower the page size",
-            )
+        check_engine(engine, "page", "Raise the chunked prefill size or lower the page size")
         return SglangScheduler(engine, self.settings)
 
 
@@ -145,12 +136,7 @@ class SglangScheduler(PolicyScheduler):
         self._prefill(step, now_s)
         if not step.chunks:
             self._decode(step)
-        if self._window_tokens:
-            step.window_tokens = sum(min(job.computed - 1, self._window_tokens) for job in step.decoders)
-        step.used_blocks = self.pool.used
-        step.running = len(self.running)
-        step.waiting = self.num_waiting
-        return step
+        return self._decided(step)
 
     def repeat(self, step: Step, times: int) -> int:
         """Let each decoder produce `times` tokens; the reserved share decays with each step."""

@@ -15,6 +15,7 @@ from planner.simulator.job import Job
 from planner.simulator.policies import Discipline
 from planner.simulator.policy_scheduler import PolicyScheduler
 from planner.simulator.steps import Step
+from planner.simulator.variants.checks import check_engine
 
 CapacityPolicy = Literal["guaranteed_no_evict", "max_utilization"]
 
@@ -54,17 +55,7 @@ class TensorrtLlmFactory:
 
     def __call__(self, engine: EngineSpec) -> "TensorrtLlmScheduler":
         """Return a scheduler without requests."""
-        if engine.discipline != Discipline():
-            raise InputError(
-                "discipline", engine.discipline.policy, "must be the default: first come, first served", "Leave it unset"
-            )
-        if engine.limits.max_num_batched_tokens < engine.limits.block_size:
-            raise InputError(
-                "engine.max_num_batched_tokens",
-                engine.limits.max_num_batched_tokens,
-                f"must hold at least one block ({engine.limits.block_size} tokens)",
-                "Raise max_num_tokens or lower tokens_per_block",
-            )
+        check_engine(engine, "block", "Raise max_num_tokens or lower tokens_per_block")
         return TensorrtLlmScheduler(engine, self.settings)
 
 
@@ -93,12 +84,7 @@ class TensorrtLlmScheduler(PolicyScheduler):
         budget = self._continue_contexts(step, budget)
         if self._settled:
             self._start_contexts(step, budget, now_s)
-        if self._window_tokens:
-            step.window_tokens = sum(min(job.computed - 1, self._window_tokens) for job in step.decoders)
-        step.used_blocks = self.pool.used
-        step.running = len(self.running)
-        step.waiting = self.num_waiting
-        return step
+        return self._decided(step)
 
     @property
     def _look_ahead(self) -> int:
