@@ -15,23 +15,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.ui.users_files import LLAMA
+
 pytestmark = pytest.mark.browser
 WAIT_S = 60
 REPLACED = (StaleElementReferenceException, ElementClickInterceptedException, IndexError, ValueError)
 T = TypeVar("T")
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "screenshots"
 OpenBrowser = Callable[..., Chrome]
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "torch_dtype": "bfloat16",
-}
 
 
 def all_of(driver: Chrome, css: str) -> list[WebElement]:
@@ -202,7 +193,7 @@ def test_candidates_download_as_csv(server: str, browser: OpenBrowser, tmp_path:
 
 def test_catalogue_reads_a_config_and_shows_a_hostile_name_as_text(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG | {"_name_or_path": "<img src=x onerror=alert(1)>"}), encoding="utf-8")
+    config.write_text(json.dumps(LLAMA | {"_name_or_path": "<img src=x onerror=alert(1)>"}), encoding="utf-8")
     driver = browser()
     open_page(driver, f"{server}/?rps=12")
     open_group(driver, "Trust")

@@ -13,23 +13,11 @@ from planner.models import list_models
 from planner.ui.views.catalogue import STALE, WEAK, gpu_details, gpus_frame, is_stale, model_details, prices_frame
 from planner.workloads import list_workloads
 from tests.ui.pages_run import run
+from tests.ui.users_files import GPU, LLAMA
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/catalogue.py"
-CONFIG = json.dumps(
-    {
-        "model_type": "llama",
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-        "torch_dtype": "bfloat16",
-    }
-).encode()
-GPU = b'extends = "h100-80g-sxm"\nid = "h100-capped"\nname = "H100 at 500 W"\ntdp_w = 500.0\n'
+CONFIG = json.dumps(LLAMA).encode()
 
 
 def catalogue(app: AppTest, tab: str) -> AppTest:

@@ -9,23 +9,9 @@ from planner.errors import InputError
 from planner.hardware import load_gpu
 from planner.models import load_model
 from planner.ui import uploads
+from tests.ui.users_files import GPU, LLAMA
 
-CONFIG = json.dumps(
-    {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-        "tie_word_embeddings": True,
-        "torch_dtype": "bfloat16",
-    }
-).encode()
-GPU = b'extends = "h100-80g-sxm"\nid = "h100-capped"\nname = "H100 at 500 W"\ntdp_w = 500.0\n'
+CONFIG = json.dumps(LLAMA | {"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True}).encode()
 
 
 @pytest.fixture
