@@ -59,6 +59,15 @@ def offline_case(case: Case) -> OfflineCase:
     return _textbook() if case.textbook else _own(case)
 
 
+def check_context(asked: OfflineCase) -> None:
+    """Raise InputError when a mean request is longer than the model's context."""
+    most, work = asked.model.max_positions, asked.work
+    if most is not None and work.prompt_tokens + work.output_tokens > most:
+        request = f"{work.prompt_tokens:,.0f} prompt + {work.output_tokens:,.0f} output tokens"
+        bound = f"must be at most {most:,} tokens, the context of {asked.model.name}"
+        raise InputError("request", request, bound, "Shorten the prompt or lower the output tokens a day, or take another model")
+
+
 @lru_cache(maxsize=1)
 def _textbook() -> OfflineCase:
     model = load_model(LARGE_MODEL)

@@ -27,6 +27,9 @@ class DailyWork(NamedTuple):
     def of_day(cls, prompts_total: float, outputs_total: float, prompt_tokens: float) -> "DailyWork":
         """Return a day's work by its tokens and the length of a prompt; each request has its share of the outputs."""
         require_positive("prompts_total", prompts_total, "tokens")
+        if not prompt_tokens <= prompts_total:
+            bound = f"must hold one prompt of {prompt_tokens:,.0f} tokens at least"
+            raise InputError("prompts_total", prompts_total, bound, "Raise the prompt tokens a day, or shorten the prompt")
         return cls(prompt_tokens, outputs_total * prompt_tokens / prompts_total, prompts_total, outputs_total)
 
     @property

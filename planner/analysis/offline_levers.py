@@ -32,7 +32,7 @@ INTERRUPTION_MINUTES = 10.0
 _MOST_SEQUENCES = 65536.0
 _ROUNDING, _STRIDE = 1e-9, 500
 _WORTH = 1e-3
-_FEWEST_GPUS, _WHOLE_FROM_GPUS = 0.001, 100.0
+_FEWEST_GPUS, _CENT, _WHOLE_FROM = 0.001, 0.01, 100.0
 _DAY_MINUTES = HOURS_PER_DAY * MINUTE_S
 
 
@@ -207,6 +207,18 @@ def _moved(way: Way, machine: Machine) -> Way:
     return way._replace(machine=machine, spot=way.spot and machine.spot_usd_per_gpu_hour is not None)
 
 
+def _refused(way: Way, work: DailyWork, terms: Terms) -> InputError:
+    """Return why no replica can do the work in a way that has a price."""
+    machine = f"{way.machine.gpu_name} × {way.machine.gpus}"
+    engine = terms.engines(way.machine, way.weights, way.kv_dtype)
+    if engine is None:
+        return InputError("weights", way.weights, f"don't start on {machine}", "Use more GPUs a replica or fewer weight bits")
+    request = f"{work.prompt_tokens:,.0f} prompt + {work.output_tokens:,.0f} output tokens"
+    bound = f"must fit the KV cache, which holds {engine.kv_tokens:,.0f} tokens beside the weights on {machine}"
+    remedy = "Shorten the prompt or lower the output tokens a day, or use more GPUs a replica or fewer weight bits"
+    return InputError("request", request, bound, remedy)
+
+
 def stacked(way: Way, work: DailyWork, terms: Terms) -> tuple[Bill, tuple[Saving, ...]]:
     """Return the present bill, and the levers in the order of the dollars that each saves on top of those before it.
 
@@ -217,8 +229,7 @@ def stacked(way: Way, work: DailyWork, terms: Terms) -> tuple[Bill, tuple[Saving
         raise InputError("price", way.machine.gpu_name, "has no price on demand", "Give hardware.usd_per_gpu_hour, or another GPU")
     base = bill_of(way, work, terms)
     if base is None:
-        bound = f"holds no request of {work.prompt_tokens:,.0f} and {work.output_tokens:,.0f} tokens beside the weights"
-        raise InputError("KV cache", way.machine.gpu_name, bound, "Use more GPUs a replica, fewer weight bits or shorter requests")
+        raise _refused(way, work, terms)
     left, bill, found = list(LEVERS), base, list[Saving]()
     while left:
         tried = [(lever, pulled(bill.way, lever, work, terms) or bill) for lever in left]
@@ -303,7 +314,18 @@ def _gpus(days: float) -> str:
     """
     if days < _FEWEST_GPUS:
         return f"under {_FEWEST_GPUS:g}"
-    return f"{days:.3g}" if days < _WHOLE_FROM_GPUS else f"{days:,.0f}"
+    return f"{days:.3g}" if days < _WHOLE_FROM else f"{days:,.0f}"
+
+
+def _usd(dollars: float) -> str:
+    """Return dollars for a sentence.
+
+    >>> _usd(91.37), _usd(6060.9), _usd(0.0), _usd(1.2e-5)
+    ('$91.4', '$6,061', '$0', 'under $0.01')
+    """
+    if 0.0 < dollars < _CENT:
+        return f"under ${_CENT:g}"
+    return f"${dollars:.3g}" if dollars < _WHOLE_FROM else f"${dollars:,.0f}"
 
 
 def offline_explanation(base: Bill, savings: tuple[Saving, ...]) -> Explanation:
@@ -312,14 +334,14 @@ def offline_explanation(base: Bill, savings: tuple[Saving, ...]) -> Explanation:
     total = base.usd_per_day
     best = max(savings, key=lambda each: each.alone_usd)
     answer = (
-        f"{_gpus(fleet.gpu_days)} × {base.way.machine.gpu_name} busy all day, ${total:,.0f}/day: {_gpus(fleet.prefill_gpu_days)} "
+        f"{_gpus(fleet.gpu_days)} × {base.way.machine.gpu_name} busy all day, {_usd(total)}/day: {_gpus(fleet.prefill_gpu_days)} "
         f"for prompts and {_gpus(fleet.decode_gpu_days)} for decode at a batch of {fleet.batch:,.0f}. "
     )
     pulled_levers = [each for each in savings if each.added_usd > 0.0]
     if pulled_levers:
         answer += (
-            f"With every lever that saves it costs ${last.usd_per_day:,.0f}/day, ${total - last.usd_per_day:,.0f} less; pulled by "
-            f"itself {best.lever} saves most, ${best.alone_usd:,.0f}/day."
+            f"With every lever that saves it costs {_usd(last.usd_per_day)}/day, {_usd(total - last.usd_per_day)} less; pulled by "
+            f"itself {best.lever} saves most, {_usd(best.alone_usd)}/day."
         )
     else:
         answer += "No lever saves anything here."

@@ -30,7 +30,7 @@ VIEWS = {
     "goodput": "Goodput",
     "knobs": "What binds?",
     "sweep": "Budget by load",
-    "adaptive": "Adaptive budget",
+    "adaptive": "Adaptive",
 }
 
 

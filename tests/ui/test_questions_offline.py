@@ -107,7 +107,11 @@ def test_a_bad_input_is_complained_of(open_app: Open, name: str, text: str, comp
 def test_requests_too_long_for_every_cache_are_told(open_app: Open) -> None:
     app = opened(open_app, **{"q-offline-prompt": "1000000"})
     assert not any(str(element.value).startswith("#### ") for element in app.markdown)
-    assert "holds no request of 1,000,000" in text_of(app)
+    assert "must be at most 131,072 tokens" in text_of(app)
+    in_cache = opened(open_app, **{"q-offline-in": "100000000", "q-offline-cached": "0"})
+    assert not in_cache.exception
+    few = opened(open_app, **{"q-offline-in": "10"})
+    assert "must hold one prompt of 1,000 tokens at least" in text_of(few)
 
 
 def test_a_machine_without_a_price_is_told(open_app: Open) -> None:

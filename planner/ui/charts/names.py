@@ -1,7 +1,7 @@
 """Where the names of curves, points and rules go, so that none covers a curve, a dot, a rule or another name.
 
 A name stays where its view wants it as long as nothing lies there. Else the side and the point along the curve with the least under
-it is taken. The browser decides how wide a chart is, so that two widths are looked at: a column, and the whole page.
+it is taken. The browser decides how wide a chart is: a wide window counts, and a narrow one a little.
 """
 
 import math
@@ -19,7 +19,8 @@ Boxes = list[tuple[float, float, float, float]]
 
 OFFSETS_PX = {"above right": (9, -8), "below right": (9, 13), "above left": (-9, -8), "below left": (-9, 13)}
 """From a point to the near end of its name, and to the name's middle [px]."""
-WIDTHS_PX = (400.0, 830.0)
+WIDTHS_PX = (520.0, 830.0)
+_WEIGHTS = (0.3, 1.0)
 _ALONG = tuple(step / 24.0 for step in range(24, -1, -1))
 _APART_PX = 4.0
 _DOT_PX = 5.0
@@ -93,7 +94,7 @@ def name_spots(lines: Sequence[Line], height_px: float) -> list[Spot]:
     for line in lines:
         best, least = Spot(0, line.place), math.inf
         for tried, spot in enumerate(_wanted_first(line)):
-            cost = sum(view.cost(line, spot, height_px) for view in under)
+            cost = sum(weight * view.cost(line, spot, height_px) for weight, view in zip(_WEIGHTS, under, strict=True))
             cost += _MOVED * min(tried, 1) + 1e-3 * tried
             if cost < least:
                 best, least = spot, cost

@@ -64,4 +64,4 @@ def _draw(case: Case, asked: Asked) -> None:
     setting(words.adaptive_advice(case, found, explanation), f"--max-num-batched-tokens {found.best.budget}")
 
 
-VIEW = View("adaptive", "Adaptive budget", _inputs, _draw)
+VIEW = View("adaptive", "Adaptive", _inputs, _draw)

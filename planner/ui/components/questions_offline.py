@@ -9,7 +9,7 @@ from planner.analysis.case import Case
 from planner.analysis.offline import DailyWork
 from planner.analysis.offline_levers import api_bills, offline_explanation, stacked
 from planner.analysis.offline_simulated import SimulatedOffline, simulated_offline
-from planner.offline_case import OfflineCase, offline_case
+from planner.offline_case import OfflineCase, check_context, offline_case
 from planner.ui import reading
 from planner.ui.charts.offline import bill_bars
 from planner.ui.components.common import READABLE_PX, show
@@ -60,6 +60,7 @@ def _asked(start: OfflineCase, asked: Asked) -> OfflineCase:
 
 def _draw(case: Case, asked: Asked) -> None:
     question = _asked(offline_case(case), asked)
+    check_context(question)
     work, terms = question.work, question.terms
     base, savings = stacked(question.way, work, terms)
     last = savings[-1].bill

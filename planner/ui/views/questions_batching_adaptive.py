@@ -1,4 +1,4 @@
-"""What "Adaptive budget" shows: rows of its charts and table, and its sentences."""
+"""What "Adaptive" shows: rows of its charts and table, and its sentences."""
 
 from planner.analysis.adaptive_budget import DAYS, HOURS, PROFILE, AdaptiveDay, Day, Rule
 from planner.analysis.case import Case
@@ -45,10 +45,9 @@ def share_rules(found: AdaptiveDay) -> list[Drawn]:
 
 
 def share_marks(found: AdaptiveDay) -> list[Mark]:
-    """Return the best fixed budget."""
+    """Return the best fixed budget; little fits between the dots of two budgets."""
     best = found.best
-    label = f"best fixed: {best.budget:,}, {percent(best.mean_good_share)}"
-    return [Mark(float(best.budget or 0), best.mean_good_share * _PERCENT, label, WARNING, "above right")]
+    return [Mark(float(best.budget or 0), best.mean_good_share * _PERCENT, f"best {best.budget:,}", WARNING, "above right")]
 
 
 def share_title(found: AdaptiveDay) -> str:
