@@ -49,13 +49,14 @@ def responses(row: Measurement, figures: Figures, moved: tuple[Figures, Figures]
 
     figures : the prediction itself; moved : see moved_figures
 
-    In a closed loop TPOT follows the step times; near saturation an open loop magnifies them.
+    In a closed loop TPOT follows the step times; near saturation an open loop magnifies them. A figure without a value at one of
+    the three, as TTFT is where a queue never ends, has no response.
     """
     base = foretold(row, figures)
     faster, slower = (foretold(row, other) for other in moved)
     found: dict[str, Response] = {}
     for metric in INTERVAL_METRICS:
-        if metric in base and min(base[metric], faster[metric], slower[metric]) > 0.0:
+        if all(each.get(metric, 0.0) > 0.0 for each in (base, faster, slower)):
             found[metric] = (math.log(faster[metric] / base[metric]) / STEP, math.log(slower[metric] / base[metric]) / STEP)
     return found
 

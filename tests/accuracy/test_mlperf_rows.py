@@ -102,6 +102,7 @@ def test_a_queue_without_end_has_no_ttft_unless_the_run_is_stated() -> None:
     assert f"not compared: {ENDLESS}: 1" in report.text()
     assert report.document()["not_compared"] == {ENDLESS: 1}
     stated = report_of([endless.model_copy(update={"requests": 4000})])
+    assert set(report_of([endless], intervals=True).results[0].responses) == {"tpot"}
     assert stated.not_compared == {}
     assert "ttft" in stated.results[0].errors
 
