@@ -185,22 +185,10 @@ def _let_in_too(
     """
     let_in, good = before
     rows = np.insert(let_in, np.searchsorted(let_in, one), one)
-    result = case.serve(_take(requests, rows), _QUIET)
+    result = case.serve(requests.take(rows), _QUIET)
     now_good = met(result, aims.targets)
     own = rows == one
     return bool(now_good[own][0]), bool((good[rows] & ~now_good & ~own).any())
-
-
-def _take(requests: Requests, rows: npt.NDArray[np.int64]) -> Requests:
-    cached = requests.cached_prompt_tokens
-    return replace(
-        requests,
-        arrival_s=requests.arrival_s[rows],
-        prompt_tokens=requests.prompt_tokens[rows],
-        output_tokens=requests.output_tokens[rows],
-        class_index=requests.class_index[rows],
-        cached_prompt_tokens=None if cached is None else cached[rows],
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +237,7 @@ def _remainder_run(case: Case, aims: Aims, stream: tuple[Offered, Requests], sig
     load = None
     if way == "second pool":
         rows = np.flatnonzero(failed)
-        pool = _take(requests, rows)
+        pool = requests.take(rows)
         waits_s[rows], good[rows] = _by_request(case, aims, _through(case, pool, None), pool)
         load = len(rows) / len(requests) * offered.load
     answered = np.isfinite(waits_s)

@@ -184,14 +184,7 @@ def jobs_of_rush(case: Case, rush: Rush) -> Jobs:
 
 def _only(requests: Requests, kept: Masks) -> Requests:
     """Return some of the requests, arriving when as many did, so that their rate stays."""
-    cached = requests.cached_prompt_tokens
-    return Requests(
-        arrival_s=requests.arrival_s[: int(kept.sum())],
-        prompt_tokens=requests.prompt_tokens[kept],
-        output_tokens=requests.output_tokens[kept],
-        class_index=requests.class_index[kept],
-        cached_prompt_tokens=None if cached is None else cached[kept],
-    )
+    return replace(requests.take(np.flatnonzero(kept)), arrival_s=requests.arrival_s[: int(kept.sum())])
 
 
 def simulated_rush(case: Case, rush: Rush, jobs: Jobs, say: Say) -> SimulatedRush:

@@ -94,14 +94,7 @@ def spike_requests(case: Case, setting: SpikeSetting) -> Requests:
         raise InputError("spike", count, bound, "Take a shorter or smaller one" if count else "Take a longer one")
     drawn = case.requests(count, 1.0)
     kept = int((drawn.arrival_s <= expected[-1]).sum())
-    return replace(
-        drawn,
-        arrival_s=np.interp(drawn.arrival_s[:kept], expected, knots_s),
-        prompt_tokens=drawn.prompt_tokens[:kept],
-        output_tokens=drawn.output_tokens[:kept],
-        class_index=drawn.class_index[:kept],
-        cached_prompt_tokens=None if drawn.cached_prompt_tokens is None else drawn.cached_prompt_tokens[:kept],
-    )
+    return replace(drawn.take(np.arange(kept)), arrival_s=np.interp(drawn.arrival_s[:kept], expected, knots_s))
 
 
 class Asked(NamedTuple):
