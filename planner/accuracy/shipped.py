@@ -13,6 +13,7 @@ from planner.paths import PROFILES_DIR
 FOLDER = PROFILES_DIR / "evidence" / "accuracy"
 SOURCES_FOLDER = FOLDER / "sources"
 STEPS_FILE = FOLDER / "steps.json"
+RUN_FILE = FOLDER / "recorded_run.json"
 
 Metric = Literal["tpot", "ttft", "throughput", "tpot_p99", "ttft_p99", "tpot_tail", "ttft_tail", "kv_tokens"]
 """tpot, ttft, throughput: at the stated statistic; _p99: the 99th percentile; _tail: 99th percentile ÷ median."""
@@ -148,6 +149,43 @@ class ShippedSteps(_Model):
     groups: tuple[StepGroupErrors, ...]
 
 
+class RunPhase(_Model):
+    """Errors of mean times of one load that a recorded engine served, predicted from a record fitted on other phases [%].
+
+    at_drift : largest error once steps follow the machine's speed; at_own_speed : with the one factor that suits the phase best
+    """
+
+    phase: Text
+    requests: Count
+    ttft_pct: float
+    tpot_pct: float
+    e2e_pct: float
+    at_drift_pct: Annotated[float, Field(ge=0)]
+    at_own_speed_pct: Annotated[float, Field(ge=0)]
+
+
+class Redrawn(_Model):
+    """Largest error that the machine's own step times leave when they were measured at another moment of its drift [%]."""
+
+    draws: Count
+    median_pct: float
+    low_pct: float = Field(description="10th percentile")
+    high_pct: float = Field(description="90th percentile")
+    within_5_pct_share: Annotated[float, Field(ge=0, le=1)] = Field(description="draws whose errors all lie within 5 % [1]")
+
+
+class ShippedRun(_Model):
+    """How far a record lies from whole runs of a recorded engine, and what its machine's drift costs any record."""
+
+    title: Text
+    source: Text
+    date: Day
+    command: Text
+    phases: tuple[RunPhase, ...] = Field(min_length=1)
+    at_one_speed_pct: float = Field(description="least largest error that one factor on all phases' step times leaves [%]")
+    redrawn: Redrawn
+
+
 @lru_cache(maxsize=1)
 def shipped_accuracy() -> tuple[ShippedAccuracy, ...]:
     """Return the documents of all sources, by id."""
@@ -158,3 +196,9 @@ def shipped_accuracy() -> tuple[ShippedAccuracy, ...]:
 def shipped_steps() -> ShippedSteps:
     """Return the errors of step times by GPU."""
     return ShippedSteps.model_validate_json(STEPS_FILE.read_bytes())
+
+
+@lru_cache(maxsize=1)
+def shipped_run() -> ShippedRun:
+    """Return the errors on a recorded engine's runs."""
+    return ShippedRun.model_validate_json(RUN_FILE.read_bytes())

@@ -147,11 +147,13 @@ def test_steps_by_gpu_put_the_largest_held_out_error_first() -> None:
             errors=errors(2.0, 0.0),
             held_out=errors(held, 0.0),
             median_limit_pct=3.0,
+            mean_limit_pct=5.0,
         )
         for gpu, held in (("l40s", 2.5), ("h100-80g-sxm", 4.5))
     )
     steps = ShippedSteps(title="t", source="s", terms="MIT", caveat="c", date="2026-01-02", command="x", gpus=gpus, groups=())
     assert words.steps_frame(steps, NAMES)["GPU"].tolist() == [NAMES["h100-80g-sxm"], NAMES["l40s"]]
+    assert words.steps_frame(steps, NAMES)["Aimed at, mean"].tolist() == ["≤ 5\xa0%", "≤ 5\xa0%"]
     assert "2.5–4.5" in words.steps_sentence(steps)
 
 

@@ -5,12 +5,13 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from planner.accuracy.shipped import STEPS_FILE, Metric, ShippedAccuracy, shipped_steps
+from planner.accuracy.shipped import RUN_FILE, STEPS_FILE, Metric, ShippedAccuracy, shipped_run, shipped_steps
 from planner.ui.charts.accuracy import distributions, predicted_rows, strips
 from planner.ui.choices import gpu_names, gpu_ranks, model_names
 from planner.ui.components.common import READABLE_PX, ColumnConfigs, heading, show, side_by_side
 from planner.ui.views import accuracy as words
 from planner.ui.views import accuracy_rows as rows
+from planner.ui.views import accuracy_run as run_words
 from planner.ui.words import literal, sentence, stop
 
 _SHORT_ROWS = 12
@@ -127,6 +128,20 @@ def steps() -> None:
     st.markdown(sentence(words.steps_sentence(found)))
     _table(words.steps_frame(found, gpu_names()), "Errors of step times by GPU, largest first")
     st.caption(sentence(f"{stop(found.source)} {stop(found.terms)} {stop(found.caveat)} Computed on {found.date}."))
+    st.code(found.command, language="bash", wrap_lines=True)
+
+
+def recorded_run() -> None:
+    """Draw how far whole runs of a recorded engine are off, and what its machine's drift costs any prediction."""
+    if not RUN_FILE.is_file():
+        return
+    found = shipped_run()
+    heading("A real engine, run by run")
+    with st.container(width=READABLE_PX):
+        st.markdown(sentence(run_words.run_sentence(found)))
+        st.caption(sentence(run_words.drift_sentence(found)))
+    _table(run_words.run_frame(found), "Errors of a recorded engine's runs by load")
+    st.caption(sentence(f"{stop(found.source)} Computed on {found.date}."))
     st.code(found.command, language="bash", wrap_lines=True)
 
 

@@ -1,10 +1,12 @@
 """The Accuracy page: how far predictions were off on measured results, the misses first, and on the user's own."""
 
 from planner.accuracy.shipped import shipped_accuracy
+from planner.errors import InputError
 from planner.scenario import Scenario
 from planner.ui.components import accuracy, accuracy_own, answer
 from planner.ui.inputs import scenario_state
 from planner.ui.views.calibrate import in_use
+from planner.ui.views.calibrate_collect import Place
 
 
 def main() -> None:
@@ -14,10 +16,19 @@ def main() -> None:
     accuracy.answer(sources)
     chosen, metric = accuracy.source_chosen(sources)
     accuracy.source(chosen, metric)
-    scenario = scenario_state().scenario or Scenario()
-    accuracy_own.own(in_use(scenario, None).place, scenario.engine.calibration_id)
+    accuracy_own.own(*_stated())
     accuracy.every_source(sources)
     accuracy.steps()
+    accuracy.recorded_run()
+
+
+def _stated() -> tuple[Place, str | None]:
+    """Return the place and the record that the scenario states, or the default one's where what it names isn't there."""
+    scenario = scenario_state().scenario or Scenario()
+    try:
+        return in_use(scenario, None).place, scenario.engine.calibration_id
+    except InputError:
+        return in_use(Scenario(), None).place, None
 
 
 if __name__ == "__main__":
