@@ -11,7 +11,7 @@ from planner.provenance import Source
 
 _VLLM = Source(
     kind="published",
-    ref="vLLM 0.33.0, vllm/config/vllm.py (conditions on async scheduling) and vllm/v1/engine/core.py (step_with_batch_queue)",
+    ref="vLLM 0.33.0, config/vllm.py and v1/engine/core.py",
     confidence="high",
     note="read from source",
 )
@@ -124,7 +124,7 @@ _NOTES_0_14 = Source(
 )
 _SGLANG = Source(
     kind="published",
-    ref="SGLang 0.5.23, managers/scheduler.py (overlap scheduler) and server_args",
+    ref="SGLang 0.5.23, managers/scheduler.py and server_args",
     confidence="high",
     note="read from source",
 )

@@ -70,7 +70,7 @@ def _gain(batch: int, ratio: float, formula: str) -> BatchingGain:
         ratio,
         wasted,
         Explanation(
-            f"A static batch of {batch} decodes {ratio:.2f} times the steps of one that refills; {wasted:.0%} of its rows idle.",
+            f"A static batch of {batch:,} decodes {ratio:.2f} times the steps of one that refills; {wasted:.0%} of its rows idle.",
             f"{formula} = {ratio:.4g}",
             "Serve with continuous batching (every current engine does); without it, sort requests by length.",
         ),

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.analysis.case import Case
+from planner.errors import InputError
 from planner.memory import memory_budget
 from planner.simulator import MeasureOptions, SimulationOptions, SimulationResult, Target, Verdict, goodput, summarise
 from planner.workloads import Requests
+from planner.workloads.laws import MAX_TOKENS
 
 _OPTIONS = SimulationOptions(over_time=False)
 _MEASURE = MeasureOptions(percentiles=(95.0, 99.0), batches=1)
@@ -108,11 +110,20 @@ def stretched(requests: Requests, prompt_factor: float, output_factor: float) ->
     sides = (requests.prompt_tokens, prompt_factor), (requests.output_tokens, output_factor)
     if all(abs(factor - 1.0) < SAME for _, factor in sides):
         return requests
+    _check_stretch(requests, prompt_factor)
     prompts, outputs = (
         tokens if abs(factor - 1.0) < SAME else np.maximum(np.rint(tokens * factor), 1.0).astype(np.int64)
         for tokens, factor in sides
     )
     return replace(requests, prompt_tokens=prompts, output_tokens=outputs, cached_prompt_tokens=None)
+
+
+def _check_stretch(requests: Requests, prompt_factor: float) -> None:
+    """Raise InputError, with the largest mean that can be asked, when a stretched prompt would pass what a workload may hold."""
+    longest, mean = float(requests.prompt_tokens.max(initial=1)), float(requests.prompt_tokens.mean())
+    if longest * prompt_factor > MAX_TOKENS:
+        bound = f"must be at most {mean * MAX_TOKENS / longest:,.0f} on average, as the longest has {MAX_TOKENS:,} then"
+        raise InputError("prompt_tokens", round(mean * prompt_factor), bound, "Give a smaller mean or a shorter context")
 
 
 def stretch_prompts(requests: Requests, factor: float) -> Requests:
