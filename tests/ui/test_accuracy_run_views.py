@@ -33,7 +33,7 @@ def test_the_drift_is_said_with_its_figures() -> None:
 def test_a_row_a_load_with_signed_errors() -> None:
     frame = run_frame(RUN)
     assert frame["Load"].tolist() == ["Poisson, 1.5 requests/s", "Poisson, 3.0 requests/s"]
-    assert frame["Mean TPOT, error %"].tolist() == [-2.0, 6.0]
+    assert [cell.replace("\xa0", " ") for cell in frame["Mean TPOT"]] == ["−2 %", "+6 %"]
 
 
 def test_what_ships_is_whole_and_no_other_fields_are_taken() -> None:

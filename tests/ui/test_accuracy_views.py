@@ -153,7 +153,7 @@ def test_steps_by_gpu_put_the_largest_held_out_error_first() -> None:
     )
     steps = ShippedSteps(title="t", source="s", terms="MIT", caveat="c", date="2026-01-02", command="x", gpus=gpus, groups=())
     assert words.steps_frame(steps, NAMES)["GPU"].tolist() == [NAMES["h100-80g-sxm"], NAMES["l40s"]]
-    assert words.steps_frame(steps, NAMES)["Aimed at, mean"].tolist() == ["≤ 5\xa0%", "≤ 5\xa0%"]
+    assert words.steps_frame(steps, NAMES)["Aim for the mean"].tolist() == ["≤ 5\xa0%", "≤ 5\xa0%"]
     assert "2.5–4.5" in words.steps_sentence(steps)
 
 

@@ -220,11 +220,11 @@ def _steps_row(each: GpuSteps, names: Mapping[str, str]) -> dict[str, object]:
         "GPU": spreadsheet_safe(names.get(each.gpu, each.gpu)),
         "Engine": f"{each.engine} {each.version}",
         "Steps": each.rows,
-        "Left out of the fit, median (bias)": _cell(each.held_out),
-        "Aimed at, median": DASH if each.median_limit_pct is None else f"≤ {_pct(each.median_limit_pct)}",
-        "Left out of the fit, mean": DASH if each.held_out is None else _pct(each.held_out.mean_abs_pct),
-        "Aimed at, mean": DASH if each.mean_limit_pct is None else f"≤ {_pct(each.mean_limit_pct)}",
-        "Fitted, median (bias)": _cell(each.errors),
+        "Left out: median (bias)": _cell(each.held_out),
+        "Aim": DASH if each.median_limit_pct is None else f"≤ {_pct(each.median_limit_pct)}",
+        "Left out: mean": DASH if each.held_out is None else _pct(each.held_out.mean_abs_pct),
+        "Aim for the mean": DASH if each.mean_limit_pct is None else f"≤ {_pct(each.mean_limit_pct)}",
+        "Fitted: median (bias)": _cell(each.errors),
         "80 % intervals held": DASH if each.coverage is None else _pct(each.coverage.covered_pct),
     }
 

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from planner.accuracy.shipped import ShippedRun
+from planner.ui.views.calibrate_fit import signed
 from planner.ui.words import percent, plural, span
 
 
@@ -32,17 +33,17 @@ def drift_sentence(run: ShippedRun) -> str:
 
 
 def run_frame(run: ShippedRun) -> pd.DataFrame:
-    """Return the errors of each load, signed, in per cent."""
+    """Return the errors of each load."""
     return pd.DataFrame(
         [
             {
                 "Load": _load(phase.phase),
                 "Requests": phase.requests,
-                "Mean TTFT, error %": phase.ttft_pct,
-                "Mean TPOT, error %": phase.tpot_pct,
-                "Mean E2E, error %": phase.e2e_pct,
-                "Largest at the load's own speed, %": phase.at_own_speed_pct,
-                "Largest following the drift, %": phase.at_drift_pct,
+                "Mean TTFT": signed(phase.ttft_pct),
+                "Mean TPOT": signed(phase.tpot_pct),
+                "Mean E2E": signed(phase.e2e_pct),
+                "Largest at its own speed": _pct(phase.at_own_speed_pct),
+                "Largest along the drift": _pct(phase.at_drift_pct),
             }
             for phase in run.phases
         ]
