@@ -236,8 +236,13 @@ def query_of(values: Values) -> list[tuple[str, str]]:
     return pairs
 
 
-def field_of(path: str) -> Field | None:
-    """Return the field that a complaint about `path` belongs to; a path inside a field (a list's item) belongs to it too."""
+def field_of(path: str, load: object = None) -> Field | None:
+    """Return the field that a complaint about `path` belongs to; a path inside a field (a list's item) belongs to it too.
+
+    load : what the load is stated as, for a complaint about the whole of it
+    """
+    if path == "workload.load":
+        return next((field for field in FIELDS if field.load is not None and field.load == load), None)
     if path in _LOADERS_NAMES:
         return BY_KEY[_LOADERS_NAMES[path]]
     owners = [field for field in FIELDS if path == field.path or path.startswith(f"{field.path}.")]

@@ -79,7 +79,7 @@ def read_state(values: Values) -> ScenarioState:
 
 def _section(section: Section, title: str, icon: str, state: ScenarioState) -> None:
     fields = [field for field in FIELDS if field.section == section]
-    wrong = {field.key for fault in state.faults if (field := field_of(fault.field)) in fields and field is not None}
+    wrong = {field.key for fault in state.faults if (field := _field_of(fault, state.widgets)) in fields and field is not None}
     label = f"**{title}** {summary_of(section, state.widgets)}"
     with st.expander(label, key=f"section-{section}", icon=":material/error:" if wrong else icon):
         if section == "workload":
@@ -119,7 +119,7 @@ def _widgets(fields: list[Field], state: ScenarioState, *, disabled: bool = Fals
     for field in fields:
         _widget(field, state.widgets, disabled=disabled)
         for fault in state.faults:
-            if field_of(fault.field) is field:
+            if _field_of(fault, state.widgets) is field:
                 st.markdown(f":red[:material/error: {sentence(_short(fault))}]")
 
 
@@ -142,6 +142,10 @@ def _widget(field: Field, values: Values, *, disabled: bool) -> None:
         st.selectbox(field.label, offered, index=offered.index(str(default)) if default else None, **common)
     else:
         st.text_input(field.label, str(default or ""), **common)
+
+
+def _field_of(fault: InputError, values: Values) -> Field | None:
+    return field_of(fault.field, values[LOAD_KEY])
 
 
 def _short(fault: InputError) -> str:

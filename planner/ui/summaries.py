@@ -5,7 +5,7 @@ from planner.ui import reading
 from planner.ui.choices import gpu_names, model_names
 from planner.ui.fields import FIELDS, LOAD_KEY, OFFLINE_KEY, Section, Values, changed
 from planner.ui.words import figure, literal, plural, seconds
-from planner.workloads import list_workloads
+from planner.workloads import load_workload
 
 _MAX_NAMED = 2
 
@@ -25,8 +25,9 @@ def summary_of(section: Section, values: Values) -> str:
 
 def _workload(values: Values) -> str:
     workload_id = str(values["workload"])
-    found = next((workload for workload in list_workloads() if workload.id == workload_id), None)
-    if found is None:
+    try:
+        found = load_workload(workload_id)  # one that was uploaded is in no list
+    except InputError:
         return f"{workload_id} · {_load(values)}"
     means = found.expected_means
     lengths = f" · {figure(means.prompt_mean_tokens)} in / {figure(means.output_mean_tokens)} out" if means else ""

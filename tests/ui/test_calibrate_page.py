@@ -93,6 +93,12 @@ def test_a_scenario_that_no_gpu_can_serve_still_shows_a_record(open_app: Open) -
     assert "The plan's step times come from" in text_of(app)
 
 
+def test_a_model_that_is_gone_is_said_once_and_no_file_of_ones_own_is_blamed(open_app: Open) -> None:
+    app = run(open_app(model="gone").switch_page(PAGE))
+    assert "is not in the catalogue" in text_of(app)
+    assert not app.error
+
+
 def test_a_record_that_is_gone_is_named_and_the_others_stay(open_app: Open) -> None:
     app = run(open_app(gpus="h100-80g-sxm", tp="1", calibration="h100-80g-sxm/gone").switch_page(PAGE))
     assert "gone" in text_of(app)

@@ -128,6 +128,7 @@ def test_a_trace_is_read_and_planned_with(light: AppTest) -> None:
     assert "300 of 300 rows kept" in text_of(app)
     app.button(key="use-trace").click()
     run(app)
+    assert any("250 in" in each.label for each in app.expander), "the folded sidebar knows what was uploaded"
     app.switch_page("planner/ui/pages/plan.py")
     run(app)
     assert app.metric

@@ -137,6 +137,13 @@ def test_a_complaint_inside_a_field_belongs_to_it() -> None:
     assert field_of("nowhere") is None
 
 
+@pytest.mark.parametrize(("load", "key"), [("Requests", "rps"), ("Users", "users"), ("Tokens", "tokens")])
+def test_a_complaint_about_the_load_belongs_to_the_way_it_is_stated(load: str, key: str) -> None:
+    field = field_of("workload.load", load)
+    assert field is not None
+    assert field.key == key
+
+
 def test_changed_names_what_differs_from_the_default() -> None:
     assert changed(["seed", "rps"], {"seed": "1", "rps": "11"}) == ("rps",)
 

@@ -181,6 +181,14 @@ def test_a_link_to_what_is_not_there_says_so(open_app: Open, key: str, text: str
     assert app.button(key="fix-0")
 
 
+def test_a_load_below_what_is_planned_can_be_set_back(open_app: Open) -> None:
+    app = open_app(rps="1e-9", **ONE_GPU)
+    assert "the least that is planned" in said_by(app)
+    app.button(key="fix-0").click()
+    run(app)
+    assert app.metric
+
+
 def test_a_link_with_an_unknown_parameter_is_answered_with_a_note(open_app: Open) -> None:
     app = open_app(rsp="12", load="Cows")
     assert app.metric

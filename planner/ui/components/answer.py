@@ -13,7 +13,7 @@ from planner.plans.difference import difference
 from planner.plans.results import Plan
 from planner.ui import actions, links
 from planner.ui.components.common import READABLE_PX, heading
-from planner.ui.fields import field_of
+from planner.ui.fields import LOAD_KEY, field_of
 from planner.ui.inputs import ScenarioState
 from planner.ui.views.answer import MetricView, first_metrics, further_changes, metrics, moved_figures, moved_inputs
 from planner.ui.words import seconds, sentence, stop
@@ -34,7 +34,7 @@ def faults(state: ScenarioState) -> None:
     """Say which fields can't be read, each with a button that sets it back."""
     heading("The scenario can't be planned yet")
     for index, fault in enumerate(state.faults):
-        field = field_of(fault.field)
+        field = field_of(fault.field, state.widgets[LOAD_KEY])
         name = field.label if field is not None else fault.field
         with st.container(border=True, width=READABLE_PX):
             st.markdown(f":material/error: **{sentence(name)}**", help=None)

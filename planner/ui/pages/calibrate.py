@@ -1,5 +1,6 @@
 """The Calibrate page: what the plan's step times rest on, how to measure one's own, and a fit to what was measured."""
 
+from planner.errors import InputError
 from planner.ui.components import answer, calibrate, calibrate_fit
 from planner.ui.inputs import scenario_state
 from planner.ui.views.calibrate import in_use
@@ -12,7 +13,12 @@ def main() -> None:
     plan = calibrate.planned(state)
     if state.scenario is None:
         return
-    used = in_use(state.scenario, plan)
+    try:
+        used = in_use(state.scenario, plan)
+    except InputError:
+        if plan is None:
+            return  # the plan was refused for the same reason, which is said already
+        raise
     calibrate.in_use(used)
     calibrate.measure(used)
     calibrate_fit.fit(state.scenario, used.place)

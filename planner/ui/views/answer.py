@@ -99,7 +99,7 @@ def _gpus(chosen: Candidate, details: Details | None) -> MetricView:
     )
     return MetricView(
         "GPUs",
-        f"{gpus}",
+        f"{gpus:,}",
         f"{chosen.gpu_name} · {split}",
         f"{plural(chosen.tensor_parallel, 'GPU')} a replica; {likely}"
         f"Each needed replica runs at {percent(replicas.utilisation)} of its capacity with the spares down. {_made(details)}",
