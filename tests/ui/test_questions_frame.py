@@ -117,3 +117,22 @@ def test_the_replica_asked_is_named_and_a_plan_without_an_answer_is_said(open_ap
     assert not any("No layout meets" in text for text in captions)
     hopeless = [str(element.value) for element in open_latency(open_app, ttft="1 ms").caption]
     assert any("No layout meets the scenario's targets" in text for text in hopeless)
+
+
+def test_a_choice_keeps_its_first_value_in_every_run_so_that_a_slow_browser_shows_what_is_answered(open_app: Open) -> None:
+    app = open_app(**ONE_GPU, **{"q-sharing-case": "Textbook", "q-sharing-view": "Who goes first?", "q-order-n": "200"})
+    app.switch_page("planner/ui/pages/sharing.py")
+    for _ in range(2):
+        lengths = run(app).selectbox(widget_key("order", "lengths"))
+        assert (lengths.value, lengths.proto.default) == ("Exponential", lengths.options.index("Exponential"))
+
+
+def test_a_link_holds_for_a_view_that_is_opened_later(open_app: Open) -> None:
+    linked = {widget_key("order", "lengths"): "Heavy (squared CV 4)", widget_key("order", "n"): "210"}
+    app = open_app(**ONE_GPU, **{"q-sharing-case": "Textbook", **linked})
+    app.switch_page("planner/ui/pages/sharing.py")
+    run(app)
+    app.session_state[widget_key("sharing", "view")] = "Who goes first?"
+    lengths = run(app).selectbox(widget_key("order", "lengths"))
+    assert (lengths.value, lengths.proto.set_value) == ("Heavy (squared CV 4)", True)
+    assert app.text_input(widget_key("order", "n")).value == "210"

@@ -3,7 +3,7 @@
 A view is drawn in this order: the answer in one sentence, the chart, formula beside simulation, why, the setting to change.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from planner.ui.words import literal, sentence, stop
 T = TypeVar("T")
 _KEPT = "_question_values"
 _OWN, _TEXTBOOK = "Your scenario", "Textbook"
-_COLUMNS = 4
+_INPUT_PX = 192
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ def group_page(group: str, views: Sequence[View]) -> None:
     group : the group's name in links
     """
     answer.notices()
-    _bring_back(group, views)
+    brought = _bring_back(group)
     titles = {view.title: view for view in views}
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        chosen = _segments("Question", list(titles), widget_key(group, "view"))
-        whose = _segments("Asked of", [_OWN, _TEXTBOOK], widget_key(group, "case"))
+        chosen = _segments("Question", list(titles), widget_key(group, "view"), brought)
+        whose = _segments("Asked of", [_OWN, _TEXTBOOK], widget_key(group, "case"), brought)
     view = titles[chosen]
     case, answered = _case(textbook=whose == _TEXTBOOK)
     if case is None:
@@ -64,7 +64,7 @@ def group_page(group: str, views: Sequence[View]) -> None:
         return
     own = None if view.asked_of is None else view.asked_of(case)
     st.caption(sentence(own or asked_of(case, answered=answered)))
-    asked = _inputs(view, case)
+    asked = _inputs(view, case, _bring_back(view.key))
     _keep()
     if asked.faults:
         return
@@ -120,11 +120,11 @@ def setting(text: str, code: str | None = None, language: str | None = "bash") -
             st.code(code, language=language, wrap_lines=True)
 
 
-def _segments(label: str, options: list[str], key: str) -> str:
+def _segments(label: str, options: list[str], key: str, brought: Set[str]) -> str:
     chosen = st.segmented_control(
         label,
         options,
-        default=options[0] if key not in st.session_state else None,
+        default=None if key in brought else options[0],
         key=key,
         bind="query-params",
         required=True,
@@ -150,23 +150,25 @@ def _case(*, textbook: bool) -> tuple[Case | None, bool]:
         return None, False
 
 
-def _inputs(view: View, case: Case) -> Asked:
-    """Draw a view's inputs, a row of them, with what is wrong under each."""
+def _inputs(view: View, case: Case, brought: Set[str]) -> Asked:
+    """Draw a view's inputs, as many in a row as fit, with what is wrong under each.
+
+    brought : keys that were given a value just now
+    """
     inputs = view.inputs(case)
     texts = {each.name: str(st.session_state.get(widget_key(view.key, each.name)) or "") for each in inputs}
     asked = read_asked(inputs, texts)
-    for start in range(0, len(inputs), _COLUMNS):
-        columns = st.columns(_COLUMNS, gap="medium")
-        for each, column in zip(inputs[start : start + _COLUMNS], columns, strict=False):
-            with column:
-                _widget(view, each)
+    with st.container(horizontal=True, gap="small"):
+        for each in inputs:
+            with st.container(width=_INPUT_PX):
+                _widget(view, each, brought)
                 fault = asked.faults.get(each.name)
                 if fault is not None:
                     st.markdown(f":red[:material/error: {sentence(stop(fault.bound))} {sentence(stop(fault.remedy))}]")
     return asked
 
 
-def _widget(view: View, each: Input) -> None:
+def _widget(view: View, each: Input, brought: Set[str]) -> None:
     key = widget_key(view.key, each.name)
     common: dict[str, Any] = {"key": key, "bind": "query-params", "help": each.help}
     if each.choices is None:
@@ -175,25 +177,36 @@ def _widget(view: View, each: Input) -> None:
     options = list(each.choices)
     if st.session_state.get(key) not in options:
         st.session_state.pop(key, None)
-    first: dict[str, Any] = {}
-    if key not in st.session_state:
-        first = {"value": each.initial} if each.slider else {"index": options.index(each.initial)}
+    # The same first value in every run: a browser that is slow to draw the widget shows that of the last one.
+    first: dict[str, Any] = {"value": each.initial} if each.slider else {"index": options.index(each.initial)}
+    if key in brought and key in st.session_state:
+        first = {}
     if each.slider:
         st.select_slider(literal(each.label), options, **first, **common)
     else:
         st.selectbox(literal(each.label), options, **first, **common)
 
 
-def _bring_back(group: str, views: Sequence[View]) -> None:
-    """Give widgets that don't exist yet the values of the link, or those that they had when another page dropped them."""
-    kept: dict[str, Any] = st.session_state.get(_KEPT, {})
-    mine = tuple(widget_key(name, "") for name in (group, *(view.key for view in views)))
-    linked = {key: st.query_params[key] for key in st.query_params if key.startswith(mine)}
-    for key, value in {**linked, **{key: value for key, value in kept.items() if key.startswith(mine)}}.items():
-        if key not in st.session_state and value:
+def _bring_back(name: str) -> Set[str]:
+    """Give widgets that don't exist yet the values of the link, or those that they had when another page dropped them.
+
+    name : the group or the view about to be drawn; what is drawn later is brought back then, as only a widget that is drawn in the
+        same run takes the value over. Returns the keys.
+    """
+    brought: set[str] = set()
+    for key, value in _known().items():
+        if key.startswith(widget_key(name, "")) and key not in st.session_state and value:
             st.session_state[key] = value
+            brought.add(key)
+    return brought
+
+
+def _known() -> dict[str, Any]:
+    """Return the questions' values that were kept, and those of the link that nobody has changed yet."""
+    linked: dict[str, Any] = {key: st.query_params[key] for key in st.query_params if key.startswith("q-")}
+    return {**linked, **st.session_state.get(_KEPT, {})}
 
 
 def _keep() -> None:
     held = {str(key): value for key, value in st.session_state.items() if str(key).startswith("q-")}
-    st.session_state[_KEPT] = {**st.session_state.get(_KEPT, {}), **held}
+    st.session_state[_KEPT] = {**_known(), **held}
