@@ -225,7 +225,7 @@ def _lengths(plan: Plan, selector: str) -> list[Alert]:
             "ticket",
             f"{label.lower()} 20 % longer or shorter",
             f"{label} are over 20 % longer or shorter than the {mean:.4g} tokens of the plan, over six hours.",
-            "Check the new traffic against the plan (Overload, Has the traffic drifted?) and plan again.",
+            "Check the new traffic against the plan (Overload, Traffic drifted?) and plan again.",
         )
         for label, metric, mean in named
     ]

@@ -1,7 +1,10 @@
 """The alert rules: loadable, about metrics that the engine has, with thresholds out of the plan."""
 
 import re
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +13,20 @@ import yaml
 from planner.analysis.served import saturated_rps
 from planner.cases import textbook_case
 from planner.errors import InputError
-from planner.exporters.alerts import Alert, alerts_for, arrivals_expression, prefill_alert, prometheus_rules, rules_file
+from planner.exporters.alerts import (
+    Alert,
+    alerts_for,
+    arrivals_expression,
+    prefill_alert,
+    prometheus_rules,
+    queue_alert,
+    rejections_alert,
+    rules_file,
+)
 from planner.plans import plan
 from planner.plans.results import Plan
 from planner.scenario import scenario_from_dict
+from tests.exporters.promql import check_promql
 
 ONE_GPU: dict[str, Any] = {"hardware": {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}}
 # Names in the text of /metrics of vLLM 0.32.0.
@@ -115,3 +128,60 @@ def test_the_rule_on_prefill_is_of_each_replica_and_loads() -> None:
     assert rule["expr"] == 'sum by (instance) (rate(vllm:prompt_tokens_total{model_name="m"}[5m])) > 12345'
     assert rule["labels"] == {"severity": "ticket"}
     assert "p99 TTFT will pass 0.8 s" in rule["annotations"]["summary"]
+
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "a rate near none": {"workload": {"load": {"kind": "rate", "requests_per_s": 0.001}}},
+    "a high rate": {"workload": {"load": {"kind": "rate", "requests_per_s": 20_000}}},
+    "no TTFT target": {"targets": {"ttft_p99_s": None}},
+    "offline": {"targets": {"ttft_p99_s": None, "tpot_p99_s": None}},
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_expression_is_promql_that_yields_a_vector(name: str, tmp_path: Path) -> None:
+    answer = plan(scenario_from_dict({**ONE_GPU, **SCENARIOS[name]}))
+    text = prometheus_rules(answer)
+    rules = yaml.safe_load(text)["groups"][0]["rules"]
+    assert [check_promql(rule["expr"]) for rule in rules] == ["v"] * len(rules)
+    _load(text, tmp_path)
+
+
+def test_the_views_own_rules_are_promql(tmp_path: Path) -> None:
+    odd = '{model_name="a \\"b\\" \\\\ c"}'
+    alerts = [prefill_alert(1e6, 0.8, odd), rejections_alert(), rejections_alert(odd), queue_alert(1e9, 3600.0)]
+    assert [check_promql(alert.expression) for alert in alerts] == ["v"] * len(alerts)
+    _load(rules_file(alerts), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "rate(vllm:x_total) > 1",
+        "sum(rate(vllm:x_total[5m]) > 1",
+        "vllm:x_total[5m]",
+        "1 > 2",
+        'vllm:x{model="m} > 1',
+        "vllm:x > 1e",
+        "vllm:x > inf or 3",
+        "rates(vllm:x[5m]) > 1",
+        "vllm:x[5] > 1",
+        "sum by le (vllm:x) > 1",
+        "vllm:x > 1 2",
+    ],
+)
+def test_what_prometheus_refuses_is_refused(broken: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        check_promql(broken)
+
+
+def _load(text: str, folder: Path) -> None:
+    """Let Prometheus' own tool check the file, where it is installed (2.42.0 accepts every file made here)."""
+    tool = shutil.which("promtool")
+    if tool is None:
+        return
+    file = folder / "rules.yml"
+    file.write_text(text, encoding="utf-8")
+    found = subprocess.run([tool, "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
