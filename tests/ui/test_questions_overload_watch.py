@@ -29,7 +29,7 @@ def test_the_answer_names_the_better_settings() -> None:
 
 
 def test_the_answer_names_what_binds_or_what_stands_in_the_way() -> None:
-    assert drift_answer("Chat", EFFECT, WORK).endswith("; a request takes 1.5 × the GPU time, and TTFT target (compute) binds")
+    assert drift_answer("Chat", EFFECT, WORK).endswith("; a request takes 1.5 × the GPU time. TTFT target (compute) binds")
     none = replace(EFFECT, as_set=None, tuned=None, usd_per_day=None, binds="TTFT target cannot be met", why_not="No way.")
     assert drift_answer("Chat", none, WORK) == (
         "Chat can't be served on this fleet's machines: TTFT target cannot be met; a request takes 1.5 × the GPU time"

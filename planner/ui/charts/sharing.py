@@ -20,8 +20,9 @@ from planner.ui.colours import HUES
 
 _ROW_PX = 34
 _AXIS_PX = 74
-_TRADE_PX = 390
+_TRADE_PX = 420
 _NAME_PX = 250
+_END_SHARE = 0.75
 _DOT_SIZES = (210, 120, 60, 40)
 _SHAPES = ("circle", "diamond", "square", "triangle-up")
 
@@ -73,7 +74,7 @@ def trade(title: str, quantities: tuple[str, str], spots: Sequence[Spot], line: 
     series = list(dict.fromkeys(spot.name for spot in (*line, *spots)))
     x = number("x", scale={"zero": True, "nice": True}, axis=axis(quantities[0]))
     y = number("y", scale={"zero": True, "nice": True}, axis=axis(quantities[1]))
-    legend = {**(_legend(series) or {}), "columns": 2, "labelLimit": 380, "symbolType": "circle"}
+    legend = {**(_legend(series) or {}), "columns": 1, "labelLimit": 380, "symbolType": "circle"}
     colour = name("name", scale={"domain": series, "range": list(HUES[: len(series)])}, legend=legend)
     tip: Spec = {"tooltip": tooltip({"name": "Sharing", "x_said": quantities[0], "y_said": quantities[1]})}
     through = {"type": "line", "strokeWidth": 2, "point": {"size": 40, "filled": True, "opacity": 1}}
@@ -103,7 +104,8 @@ def dots(title: str, quantity: str, drawn: Sequence[Dot], rule: tuple[float, str
         for row in rows
         if (each := [dot.value for dot in drawn if dot.row == row])
     ]
-    layers: list[Spec] = [] if rule is None else target_rule(*rule, axis_name="x")
+    at_end = rule is not None and rule[0] > _END_SHARE * max(values)
+    layers: list[Spec] = [] if rule is None else target_rule(*rule, axis_name="x", before=at_end)
     layers.append(
         layer(spans, {"type": "rule", "color": HUES[0], "opacity": 0.35}, x=number("low", scale=scale), x2={"field": "high"}, y=y)
     )

@@ -117,4 +117,4 @@ def _plan_of(case: Case) -> Plan | None:
 
 
 WATCH = View("watch", "What to watch?", _watch_inputs, _watch)
-DRIFT = View("drift", "Has the traffic drifted?", _drift_inputs, _drift)
+DRIFT = View("drift", "Traffic drifted?", _drift_inputs, _drift)

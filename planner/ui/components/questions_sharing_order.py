@@ -19,12 +19,13 @@ from planner.ui.views.question_inputs import Asked, Input
 
 def _inputs(case: Case) -> Sequence[Input]:
     seqs = words.default_seqs(case)
+    bound = "A job goes first once it has waited so many times the longest wait of first come, first served"
     return (
         Input("load", "Arrivals, × capacity", "1.5", low=0.3, high=10.0),
         Input("n", "Requests in the rush", f"{words.default_count(case)}", reading.whole, low=100, high=words.MOST_REQUESTS),
         Input("lengths", "Lengths", words.default_lengths(case), choices=words.LENGTHS),
         Input("sigma", "Predictor's error σ", "0.5", low=0.0, high=5.0, help="Standard deviation of ln(predicted ÷ true output)"),
-        Input("patience", "Bound on the wait, × first come's worst", "1", low=0.05, high=20.0),
+        Input("patience", "Bound on the wait (× worst)", "1", low=0.05, high=20.0, help=bound),
         Input("seqs", "max_num_seqs", f"{seqs}", reading.whole, low=1, high=case.limits.max_num_batched_tokens),
     )
 

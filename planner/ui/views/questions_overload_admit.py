@@ -17,7 +17,7 @@ from planner.ui.words import DASH, figure, percent, rate, seconds
 
 GATES: dict[Gate, str] = {"none": "no admission", "cap": "queue cap", "predicted": "predicted"}
 REMAINDERS: dict[str, Remainder] = {
-    "come back after Retry-After": "come back",
+    "come back when told": "come back",
     "are rejected for good": "reject",
     "go to a second pool": "second pool",
     "wait as batch class": "batch class",
@@ -119,9 +119,7 @@ def remainder_title(runs: Sequence[RemainderRun]) -> str:
     """Return the finding on those who fail the prediction."""
     found: dict[Remainder, RemainderRun] = {run.remainder: run for run in runs}
     queue, pool, back = (percent(found[way].good) for way in _TOLD)
-    return (
-        f"Queued all the same they leave {queue} good; if they come back after Retry-After it is {back}, with a second pool {pool}"
-    )
+    return f"Queued all the same they leave {queue} good; if they come back when told it is {back}, with a second pool {pool}"
 
 
 def remainder_frame(runs: Sequence[RemainderRun]) -> pd.DataFrame:

@@ -185,9 +185,9 @@ def storm_title(runs: Sequence[SpikeRun], rule: RuleName, setting: SpikeSetting)
         tail = f"{seconds(setting.tail_s)} after the spike good answers have not come back"
         return f"{named}: clients who come back {retry_words(worst.retry)} send {figure(worst.tries)} tries a request; {tail}"
     most = max(run.tries for run in runs)
-    return (
-        f"{named}: up to {figure(most)} tries a request, and good again {seconds(worst.recovery_s)} after the spike at the latest"
-    )
+    soon = worst.recovery_s < _AT_ONCE_S
+    when = "at once" if soon else f"{seconds(worst.recovery_s)} after the spike at the latest"
+    return f"{named}: up to {figure(most)} tries a request, and good again {when}"
 
 
 def spike_rows(found: Backlog, runs: Sequence[SpikeRun] | None) -> list[Beside]:

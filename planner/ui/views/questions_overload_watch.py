@@ -32,7 +32,7 @@ def alert_frame(alerts: Sequence[Alert]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "Rule": [alert.name.removeprefix("Headroom") for alert in alerts],
-            "What is seen": [alert.summary for alert in alerts],
+            "What is seen": [alert.sign for alert in alerts],
             "For": [f"{alert.hold_minutes} min" for alert in alerts],
             "Who is told": ["woken" if alert.severity == "page" else "by ticket" for alert in alerts],
             "What to do": [alert.action for alert in alerts],
@@ -67,12 +67,10 @@ def firing_title(runs: Sequence[Firing]) -> str:
     planned = runs[0]
     false = max(share for share in (planned.ttft, planned.tpot, planned.queue, 0.0) if share is not None)
     late = [run.rate_rps for run in runs if max(run.ttft or 0.0, run.tpot or 0.0, run.queue or 0.0) > 0.5]
-    start = f"At the planned rate a rule is true {percent(false)} of the time"
-    return (
-        f"{start}; from {rate(late[0])} one is true most of it"
-        if late
-        else f"{start}, and at no rate up to {rate(runs[-1].rate_rps)} often"
-    )
+    start = f"At the planned rate a rule is true {percent(false)} of the time" if false else "At the planned rate no rule is true"
+    if not late:
+        return f"{start}, and at no rate up to {rate(runs[-1].rate_rps)} is one true most of the time"
+    return f"{start}; from {rate(late[0])} on one is true most of the time"
 
 
 def watch_rows(threshold: int | None, runs: Sequence[Firing] | None) -> list[Beside]:
@@ -110,7 +108,7 @@ def drift_answer(name: str, effect: FleetEffect, work: Work) -> str:
         return f"{name} can't be served on this fleet's machines{reason}; {cost}"
     more = effect.needed - effect.before
     change = "as many replicas as planned" if more == 0 else f"{effect.needed} replicas where {effect.before} were planned"
-    binding = "" if effect.binds is None else f", and {effect.binds} binds"
+    binding = "" if effect.binds is None else f". {effect.binds} binds"
     return f"{name} needs {change}; {cost}{binding}"
 
 

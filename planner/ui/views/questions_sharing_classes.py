@@ -85,7 +85,7 @@ def cap_marks(found: SimulatedSharing | None) -> Sequence[Mark]:
     if best is None or best.tpot_p99_s is None:
         return ()
     name = f"holds: {figure(best.cap_tokens)} tokens"
-    return (Mark(float(best.cap_tokens or 0), best.tpot_p99_s / MS, name, HUES[2], "below right"),)
+    return (Mark(float(best.cap_tokens or 0), best.tpot_p99_s / MS, name, HUES[2], "below left"),)
 
 
 def cap_title(sharing: Sharing, counted: CountedShare, found: SimulatedSharing | None) -> str:
@@ -197,7 +197,8 @@ def class_notes(case: Case, sharing: Sharing, found: SimulatedSharing | None) ->
         measured = found.priority.interactive
         notes.append(
             f"Simulated over {seconds(found.span_s)}, of which the first third is left out; {measured} interactive requests "
-            f"measured a run, so that p99 is nearly the worst of them; seed {case.seed}; the same requests at every cap."
+            f"measured a run, so that p99 is nearly the worst of them; seed {case.seed}; the same requests at every cap. In one "
+            "queue they wait behind all the batch work that came before them, here that of one span: a longer pile, a longer wait."
         )
     if found is not None and found.pools is not None and found.pool_share is not None:
         notes.append(

@@ -84,7 +84,13 @@ def load_curves(found: SimulatedRush) -> Sequence[Curve]:
     points = found.by_load
     return (
         Curve("first come", [(point.load, point.fcfs_s) for point in points], GREY, name_at=0.75),
-        Curve("shortest prompt", [(point.load, point.shortest_prompt_s) for point in points], HUES[1], name_at=1.0),
+        Curve(
+            "shortest prompt",
+            [(point.load, point.shortest_prompt_s) for point in points],
+            HUES[1],
+            name_at=1.0,
+            name_place="above left",
+        ),
         Curve(
             "smallest job, known",
             [(point.load, point.smallest_job_s) for point in points],
