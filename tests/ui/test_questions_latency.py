@@ -6,7 +6,7 @@ import altair as alt
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from planner.ui.charts.curves import Axis, Curve, Mark, curves, taller
+from planner.ui.charts.curves import Axis, Curve, Mark, curves, tall_curves
 from planner.ui.charts.lanes import Lanes, lanes
 from tests.ui.pages_run import charts, compared, headline, run, text_of
 
@@ -150,11 +150,9 @@ def test_lanes_are_valid_vega_lite() -> None:
     assert x["scale"]["domain"] == [0.0, 3.0]
 
 
-def test_a_taller_chart_keeps_its_layers() -> None:
-    plain = curves(
-        "t", (Axis("x"), Axis("y")), [Curve("c", [(1.0, 2.0), (2.0, 3.0)])], marks=[Mark(1.0, 2.0, "m", place="below left")]
-    )
-    tall = taller(plain)
+def test_a_tall_chart_has_the_layers_of_a_plain_one() -> None:
+    content = ("t", (Axis("x"), Axis("y")), [Curve("c", [(1.0, 2.0), (2.0, 3.0)])], (), [Mark(1.0, 2.0, "m", place="below left")])
+    plain, tall = curves(*content), tall_curves(*content)
     assert tall.spec["height"] > plain.spec["height"]
     assert tall.spec["layer"] == plain.spec["layer"]
     alt.LayerChart.from_dict(tall.spec, validate=True)

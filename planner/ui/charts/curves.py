@@ -83,12 +83,34 @@ def curves(
     title: str, axes: tuple[Axis, Axis], drawn: Sequence[Curve], rules: Sequence[Rule] = (), marks: Sequence[Mark] = ()
 ) -> Figure:
     """Return the curves as one chart; title : the finding in one sentence."""
+    return _chart(_Content(title, axes, drawn, rules, marks), HEIGHT)
+
+
+def tall_curves(
+    title: str, axes: tuple[Axis, Axis], drawn: Sequence[Curve], rules: Sequence[Rule] = (), marks: Sequence[Mark] = ()
+) -> Figure:
+    """Return a chart of many curves, with more room between them."""
+    return _chart(_Content(title, axes, drawn, rules, marks), TALL)
+
+
+class _Content(NamedTuple):
+    title: str
+    axes: tuple[Axis, Axis]
+    drawn: Sequence[Curve]
+    rules: Sequence[Rule]
+    marks: Sequence[Mark]
+
+
+def _chart(content: _Content, height_px: int) -> Figure:
+    title, axes, drawn, rules, marks = content
     xs = [x for curve in drawn for x, _ in curve.points] + [mark.x for mark in marks] + _values(rules, "x")
     ys = [y for curve in drawn for _, y in curve.points] + [mark.y for mark in marks] + _values(rules, "y")
     x, y = _encoding("x", axes[0], xs), _encoding("y", axes[1], ys)
     tip = tooltip({"series": "Curve", "x_text": axes[0].title, "y_text": axes[1].title})
     shown = [(curve, curve.colour or HUES[index % len(HUES)]) for index, curve in enumerate(drawn) if curve.points]
-    spots = iter(_spots([curve for curve, _ in shown], rules, marks, (_Shares(x, xs), _Shares(y, ys, HEIGHT - AXES_PX))))
+    plot_px = height_px - AXES_PX
+    lines = _lines([curve for curve, _ in shown], rules, marks, (_Shares(x, xs), _Shares(y, ys, plot_px)))
+    spots = iter(name_spots(lines, plot_px))
     marked: list[Spec] = []
     for mark in marks:
         rows = [{"x": mark.x, "y": mark.y, "label": mark.label}]
@@ -101,12 +123,7 @@ def curves(
     for curve, colour in shown:
         encoding: Spec = {"x": x, "y": y, "tooltip": tip}
         layers += _curve(curve, colour, encoding, next(spots))
-    return figure(layers + marked, HEIGHT, title)
-
-
-def taller(drawn: Figure, height: int = TALL) -> Figure:
-    """Return a chart of many curves with more room between them."""
-    return Figure({**drawn.spec, "height": height}, drawn.title)
+    return figure(layers + marked, height_px, title)
 
 
 class _Shares:
@@ -123,8 +140,8 @@ class _Shares:
         return np.asarray(self._margin + (1.0 - 2.0 * self._margin) * self._scale.share(np.array(values, dtype=np.float64)))
 
 
-def _spots(drawn: Sequence[Curve], rules: Sequence[Rule], marks: Sequence[Mark], shares: tuple[_Shares, _Shares]) -> list[Spot]:
-    """Return where the names of marks, rules and curves go, in this order."""
+def _lines(drawn: Sequence[Curve], rules: Sequence[Rule], marks: Sequence[Mark], shares: tuple[_Shares, _Shares]) -> list[Line]:
+    """Return marks, rules and curves, in this order, as what has a name."""
     across, up = shares
     ends = np.array([0.0, 1.0])
     lines = [Line(mark.label, across.of([mark.x]), up.of([mark.y]), dots=True, at=0.0, place=mark.place) for mark in marks]
@@ -136,7 +153,7 @@ def _spots(drawn: Sequence[Curve], rules: Sequence[Rule], marks: Sequence[Mark],
     for curve in drawn:
         xs, ys = zip(*curve.points, strict=True)
         lines.append(Line(curve.name, across.of(xs), up.of(ys), curve.dots, curve.name_at, curve.name_place))
-    return name_spots(lines, HEIGHT - AXES_PX)
+    return lines
 
 
 def _rule(rule: Rule, spot: Spot) -> list[Spec]:

@@ -14,7 +14,7 @@ from planner.analysis.batching_simulated import (
 )
 from planner.analysis.case import Case
 from planner.ui import reading
-from planner.ui.charts.curves import Axis, curves
+from planner.ui.charts.curves import Axis, curves, tall_curves
 from planner.ui.components.common import show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
@@ -49,7 +49,7 @@ def _draw(case: Case, asked: Asked) -> None:
     def draw_gain(run: SimulatedBatching | None, key: str) -> None:
         with chart.container():
             lines = words.gain_curves(own, traces, exponential, run)
-            show(curves(words.gain_title(own, traces), _GAIN_AXES, lines, marks=words.gain_marks(batch, gain)), key)
+            show(tall_curves(words.gain_title(own, traces), _GAIN_AXES, lines, marks=words.gain_marks(batch, gain)), key)
 
     draw_gain(None, "chart-q-static")
 

@@ -10,7 +10,7 @@ from planner.analysis.case import Case
 from planner.analysis.queue_departures import Departures, Prompts, Surroundings, departures, planned_explanation, stream_of
 from planner.analysis.queue_model import planned_utilisation, tail_curve
 from planner.ui import reading
-from planner.ui.charts.curves import Axis, curves, taller
+from planner.ui.charts.curves import Axis, tall_curves
 from planner.ui.components.common import show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
@@ -67,7 +67,7 @@ def _draw(case: Case, asked: Asked) -> None:
         drawn = words.tail_curves(tail, found, case)
         rules, marks = words.tail_rules(formula.target_s), words.tail_marks(found, formula)
         with chart.container():
-            show(taller(curves(words.tail_title(found, formula), _AXES, drawn, rules, marks)), key)
+            show(tall_curves(words.tail_title(found, formula), _AXES, drawn, rules, marks), key)
 
     draw_chart(None, "chart-q-queue-formula")
 

@@ -8,7 +8,7 @@ from planner.analysis.case import Case
 from planner.analysis.speculation_case import LAYER_LAUNCH_S, Speculating, busy_batch, speculation_on
 from planner.analysis.speculation_simulated import SimulatedSpeculation, most_context_tokens, simulated_speculation
 from planner.ui import reading
-from planner.ui.charts.curves import Axis, curves, taller
+from planner.ui.charts.curves import Axis, tall_curves
 from planner.ui.charts.speculation import speedup_map
 from planner.ui.components.common import READABLE_PX, show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
@@ -62,7 +62,7 @@ def _draw(case: Case, asked: Asked) -> None:
         with chart.container():
             lines = words.speedup_curves(found, run)
             rules, marks = words.speedup_rules(found), words.speedup_marks(found)
-            show(taller(curves(words.speedup_title(found), _AXES, lines, rules, marks)), key)
+            show(tall_curves(words.speedup_title(found), _AXES, lines, rules, marks), key)
 
     draw_curves(None, "chart-q-spec")
     show(speedup_map(words.map_rows(found), words.map_title(found)), "chart-q-spec-map")
