@@ -36,7 +36,11 @@ def run(app: AppTest) -> AppTest:
 
 
 def text_of(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.error, *app.warning)).replace("\\", "").replace("\xa0", " ")
+    return (
+        "\n".join(str(element.value) for element in (*app.markdown, *app.caption, *app.error, *app.warning))
+        .replace("\\", "")
+        .replace("\xa0", " ")
+    )
 
 
 def until(app: AppTest, done: Callable[[AppTest], bool]) -> AppTest:
@@ -52,6 +56,13 @@ def until(app: AppTest, done: Callable[[AppTest], bool]) -> AppTest:
 def page(open_app: Open) -> AppTest:
     """The page with a scenario that no plan is made of, which it doesn't need."""
     return run(open_app(rps="ten").switch_page(PAGE))
+
+
+@pytest.mark.parametrize("gone", [{"model": "gone"}, {"gpus": "gone"}])
+def test_what_a_link_names_and_is_not_there_is_no_matter_here(open_app: Open, gone: dict[str, str]) -> None:
+    app = run(open_app(**gone).switch_page(PAGE))
+    assert not app.error
+    assert "Add your own benchmark" in [each.value for each in app.subheader]
 
 
 def upload(app: AppTest, name: str, data: bytes) -> AppTest:
