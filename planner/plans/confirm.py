@@ -17,6 +17,7 @@ from planner.plans.starting import Engine, Question, default_knobs, final
 
 _USELESS_SHARE = 1 / 32
 _CLEARLY_MORE = 1.03
+_CLEARLY_LESS = 0.93
 _MOST_OTHER_BUDGETS = 2
 
 
@@ -51,6 +52,21 @@ def measured(question: Question, layout: Layout, engine: Engine, sketch: Candida
     if anew is None:
         return Measured(candidate, best, question.demand)
     return Measured(answer(large, layout, engine, anew.knobs, Hint(anew.near[anew.knobs].rate_rps)), anew, large.demand)
+
+
+def holds_on_largest(question: Question, engine: Engine, sketch: Candidate) -> bool:
+    """Whether a candidate's replicas hold the targets with their headroom on the largest sample; offline work has none.
+
+    Simulated only where the smaller sample's capacity leaves less room than such a capacity is off by.
+    """
+    replicas, knobs, capacity_rps = sketch.replicas, sketch.knobs, sketch.capacity_rps
+    if replicas is None or knobs is None or capacity_rps is None or question.scenario.targets.offline:
+        return True
+    rate_rps = replicas.rate_rps / (replicas.needed * (1.0 - replicas.headroom))
+    if rate_rps <= capacity_rps * _CLEARLY_LESS:
+        return True
+    seen = probe_with(final(question), engine, knobs, rate_rps)
+    return seen is not None and seen.held
 
 
 def _first_holding(large: Question, engine: Engine, best: BestKnobs, rate_rps: float) -> Knobs | None:

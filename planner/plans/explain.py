@@ -164,13 +164,18 @@ def _alternative(title: str, patch: dict[str, object], candidate: Candidate, cho
     return Change(title, f"{verb} ${_money(abs(saved))}/day: {_fleet(candidate)}", patch, saved)
 
 
-def _rivals(outcome: Outcome, chosen: Candidate) -> list[Change]:
-    others = [c for c in outcome.candidates if c.feasible and c is not chosen and c.gpu_id != chosen.gpu_id and c.cost is not None]
+def next_candidates(candidates: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
+    """Return the cheapest candidates on other GPUs than the chosen one, which a reader may turn to; candidates : in order."""
     seen: dict[str, Candidate] = {}
-    for candidate in others:
-        seen.setdefault(candidate.gpu_id, candidate)
+    for each in candidates:
+        if each.feasible and each.gpu_id != chosen.gpu_id and each.cost is not None and each.latency is not None:
+            seen.setdefault(each.gpu_id, each)
+    return list(seen.values())[:_NEXT_CANDIDATES]
+
+
+def _rivals(outcome: Outcome, chosen: Candidate) -> list[Change]:
     changes = []
-    for candidate in list(seen.values())[:_NEXT_CANDIDATES]:
+    for candidate in next_candidates(outcome.candidates, chosen):
         if candidate.cost is None or chosen.cost is None or candidate.latency is None:
             continue
         extra = candidate.cost.usd_per_day - chosen.cost.usd_per_day

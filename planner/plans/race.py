@@ -13,15 +13,15 @@ from planner.calibration.records import CalibrationRecord
 from planner.fleet import replicas_for
 from planner.parallel import in_parallel
 from planner.plans.candidates import Layout
-from planner.plans.capacity import Replica
+from planner.plans.capacity import ANSWER_REQUESTS, Replica
 from planner.plans.confirm import Measured, measured
-from planner.plans.knobs import Trial, first_knobs, knob_options, settled, tried_at
+from planner.plans.knobs import Trial, first_knobs, knob_options, probe_with, settled, tried_at
 from planner.plans.progress import Tell, silent
 from planner.plans.ranking import Dearness, dearness, dearness_of, needed_rps, rank
 from planner.plans.results import Candidate, Knobs
 from planner.plans.screen import traffic_of
 from planner.plans.search import Hint, answer, has_no_machine
-from planner.plans.starting import Engine, Question, coarse, default_knobs, plain_blocks, replica_of, start, with_knobs
+from planner.plans.starting import Engine, Question, coarse, default_knobs, final, plain_blocks, replica_of, start, with_knobs
 from planner.queueing import ReplicaLimits, fluid_limit, lone_floor
 
 _BOUND_MARGIN = 0.7
@@ -31,6 +31,7 @@ _USELESS_SHARE = 1 / 32
 _FIRST_WAVE = 2
 _WAVE = 8
 _LEFT_AFTER_TURN = 0.8
+_NEAR_MISS = 0.2
 _ROOMY_SEQUENCES = 128.0  # a cache for more grows by less than the bound's margin when settings are made smaller
 
 
@@ -131,7 +132,8 @@ def run(race: Race, tell: Tell = silent) -> int | None:
 
     The candidate that ranks first so far sets the limit. All others are tried at the rate that the limit leaves them, cheapest
     bound first; one that carries it becomes a candidate. When none is left to try, the first one is measured: its settings from the
-    whole grid, its figures from the largest sample. If these make it dearer, the limit rises and others get another try.
+    whole grid, its figures from the largest sample. If these make it dearer, the limit rises and others get another try. Those that
+    only just failed on a smaller sample, by whose luck it may be, are tried on the largest.
     """
     for turn in itertools.count(1):
         best = _first(race)
@@ -144,6 +146,8 @@ def run(race: Race, tell: Tell = silent) -> int | None:
         if _challenged(race, best):
             continue
         if best in race.measured:
+            if _looked_at_again(race, best):
+                continue
             return best
         tell(f"Searching the settings of {race.ways[best].gpu.name}", 1.0 - _LEFT_AFTER_TURN**turn)
         entrant = race.entrants[best]
@@ -211,6 +215,28 @@ def _challenged(race: Race, best: int) -> bool:
         if held:
             return True
     return False
+
+
+def _looked_at_again(race: Race, best: int) -> bool:
+    """Try on the largest sample the layouts that a smaller one only just ruled out; whether one is a candidate after all."""
+    limit = dearness_of(race.known()[best])
+    close = [
+        (race.entrants[place], trial, needed)
+        for place, trial in race.trials.items()
+        if place != best and place not in race.measured and trial.miss <= _NEAR_MISS and trial.demand.count < ANSWER_REQUESTS
+        if (needed := needed_rps(race.question, race.entrants[place].layout, limit)) is not None
+    ]
+    large = final(race.question)
+    found = in_parallel(lambda each: probe_with(large, each[0].engine, each[1].knobs, each[2]), close)
+    held = False
+    for (entrant, trial, needed), seen in zip(close, found, strict=True):
+        if seen is not None and seen.held:
+            del race.trials[entrant.place]
+            race.sketches[entrant.place] = answer(large, entrant.layout, entrant.engine, trial.knobs, Hint(needed))
+            held = True
+        else:
+            race.trials[entrant.place] = Trial(large.demand, needed, trial.knobs, 1.0 if seen is None else seen.miss)
+    return held
 
 
 def _open_at(race: Race, entrant: Entrant, limit: Dearness) -> float | None:

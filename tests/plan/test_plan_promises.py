@@ -141,3 +141,19 @@ def test_a_calibration_near_its_limit_says_how_often_the_targets_fail() -> None:
     if answer.details is not None and answer.details.impossible_draws:
         assert any("no rate meets the targets" in warning for warning in answer.warnings)
     assert answer.details is None or answer.details.capacity_rps.high / answer.details.capacity_rps.low > 1.3
+
+
+def test_the_next_gpu_is_no_cheaper_in_a_plan_than_on_its_own() -> None:
+    """On the smaller sample seven of the rival carry what takes eight on the largest."""
+    document = {
+        "workload": {"id": "chat", "load": {"kind": "rate", "requests_per_s": 200.0}},
+        "model": {"id": "llama-3.2-1b-instruct"},
+        "hardware": {"gpu_ids": ["l40s", "rtx-pro-6000-bw-server"], "tensor_parallel": [1]},
+        "targets": {"ttft_p99_s": 0.5, "tpot_p99_s": 0.02},
+    }
+    beside = next(change for change in of(**document).changes if change.title.startswith("Next: RTX PRO"))
+    assert beside.patch is not None
+    alone = plan(scenario_from_dict(patched(document, beside.patch))).chosen
+    assert alone is not None
+    assert alone.replicas is not None
+    assert f"{alone.replicas.total} replicas" in beside.detail
