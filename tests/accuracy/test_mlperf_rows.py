@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.accuracy import AccuracyReport, accuracy_report, predict, report_of, setting_of
+from planner.accuracy import AccuracyReport, accuracy_report, predict, report_of, setting_of, shipped_accuracy
 from planner.accuracy.compare import ENDLESS, STALLED
 from planner.accuracy.lengths import data_sets, lengths, scaled_to
 from planner.accuracy.names import engine_named
@@ -16,6 +16,7 @@ from planner.accuracy.predict import load_of
 from planner.calibration.measurements import Measurement
 from planner.calibration.records import record_for
 from planner.hardware import load_gpu
+from planner.paths import PROFILES_DIR
 
 SUBSET = Path(__file__).parent / "mlperf_subset.csv"
 ROW = Measurement(
@@ -160,3 +161,18 @@ def test_joint_attention_kernels_are_not_carried_over_to_an_engine_without_them(
     carried = record_for(gpu, "tensorrt-llm", "1.2.0").mix_factor
     assert carried.value == 1.0
     assert carried.informed_by == "assumed"
+
+
+def test_the_readme_states_the_tails_that_ship() -> None:
+    (shipped,) = (document.shipped for document in shipped_accuracy() if document.id == "mlperf")
+    text = (PROFILES_DIR / "evidence" / "accuracy" / "README.md").read_text(encoding="utf-8")
+    tails = {metric: errors for metric, errors in shipped.overall.errors.items() if metric.endswith("_tail")}
+    assert set(tails) == {"tpot_tail", "ttft_tail"}
+    for metric, tail in tails.items():
+        assert tail.median_abs_pct <= 20.0
+        (line,) = (
+            line for line in text.splitlines() if line.startswith(f"| {metric.removesuffix('_tail').upper()} | {tail.points} |")
+        )
+        assert line.endswith(f"| {tail.median_abs_pct:.0f} % |")
+    assert f"In {shipped.not_compared[ENDLESS]} rows the predicted engine doesn't keep up" in text
+    assert f"median error {shipped.overall.errors['throughput'].median_abs_pct:.0f} % (offline" in text
