@@ -104,6 +104,13 @@ def test_comparison_names_its_axes_and_writes_the_target_on_its_rule() -> None:
     assert rule["data"]["values"] == [{"value": 30.0, "label": "target 30 ms"}]
 
 
+def test_every_gpu_that_meets_the_targets_is_named_where_there_is_room() -> None:
+    points = candidates(("H100", 98.0, 24.0, True), ("B200", 300.0, 5.0, True), ("L40S", 200.0, 41.0, False))
+    layers = checked(comparison([{**row, "named": row["chosen"]} for row in points], "", None))
+    written = {row["label"] for layer in marks(layers, "text") for row in layer["data"]["values"]}
+    assert written == {"H100", "B200"}
+
+
 def test_comparison_says_when_it_is_logarithmic() -> None:
     layers = checked(comparison(candidates(("H100", 98.0, 24.0, True), ("GB300", 9800.0, 5.0, True)), "", None))
     assert "Fleet ($/day, log scale)" in axis_titles(layers)

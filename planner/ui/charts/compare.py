@@ -50,7 +50,7 @@ _TOOLTIP = {
 def comparison(rows: Sequence[Row], title: str, target: tuple[float, str] | None) -> Figure:
     """Return the scatter of candidates.
 
-    rows : label, colour, shape, usd_per_day, tpot_p99_ms, status (MET or MISSED), chosen, named (carries its label where it fits);
+    rows : label, colour, shape, usd_per_day, tpot_p99_ms, status (MET or MISSED), chosen, named (its label goes before others);
       as text fleet, cost, per_million, ttft, tpot, knobs
     target : TPOT in ms and how it is written; None for offline work
     """
@@ -111,8 +111,9 @@ def _frame_of(rows: Sequence[Row], target: tuple[float, str] | None) -> _Frame:
 
 
 def _places(rows: Sequence[Row], frame: _Frame) -> list[tuple[Row, str]]:
-    """Return the named rows whose label fits, the chosen first, each with the side that it goes to."""
-    named = sorted((row for row in rows if row["named"]), key=lambda row: (not row["chosen"], row["usd_per_day"]))
+    """Return the rows whose label fits, each with its side: the chosen first, then named ones, then the cheapest."""
+    met = (row for row in rows if row["named"] or row["status"] == MET)
+    named = sorted(met, key=lambda row: (not row["chosen"], not row["named"], row["usd_per_day"]))
     spots = [Spot(*frame.pixels(row), row["label"]) for row in named]
     found = placed(spots, [frame.pixels(row) for row in rows], _ASSUMED_WIDTH_PX, HEIGHT)
     return [(row, where) for row, where in zip(named, found, strict=True) if where is not None]

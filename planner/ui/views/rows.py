@@ -69,7 +69,7 @@ def _preference(candidate: Candidate) -> tuple[bool, float]:
 
 
 def _frontier(candidates: list[Candidate]) -> set[str]:
-    """Return the GPUs that no other beats in both money and TPOT; only they carry a label, so that labels don't pile up."""
+    """Return the GPUs that no other beats in both money and TPOT; their labels are placed before others."""
     kept: set[str] = set()
     fastest_s = float("inf")
     for candidate in sorted(candidates, key=_preference):
