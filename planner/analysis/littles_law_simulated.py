@@ -21,6 +21,7 @@ from planner.workloads import Requests
 from planner.workloads.laws import MAX_TOKENS
 
 Floats = npt.NDArray[np.float64]
+_MOST_OUTPUT_TOKENS, _FEWEST_REQUESTS = 2e7, 100
 _MOST = 0.99
 _MOST_OUTPUT = 8.0
 _LONGEST = 2.0**20
@@ -152,6 +153,15 @@ class SimulatedFlight:
     def stable(self) -> bool:
         """Whether the queue grew in none of the runs."""
         return all(run.stable for run in self.runs)
+
+
+def affordable_requests(count: int, output_tokens: float) -> int:
+    """Return how many of the requests a run serves: fewer where outputs are so long that they would take minutes, never under 100.
+
+    >>> affordable_requests(10_000, 211.0), affordable_requests(10_000, 20_000.0), affordable_requests(10_000, 1e6)
+    (10000, 1000, 100)
+    """
+    return max(min(count, int(_MOST_OUTPUT_TOKENS / output_tokens)), min(count, _FEWEST_REQUESTS))
 
 
 def simulated_flight(case: Case, stream: Stream, count: int, runs: int, factors: Sequence[float]) -> SimulatedFlight:

@@ -8,6 +8,7 @@ from planner.analysis.case import Case
 from planner.analysis.littles_law import InFlight, Stream
 from planner.analysis.littles_law_simulated import (
     SimulatedFlight,
+    affordable_requests,
     flight_explanation,
     flight_of,
     longer_outputs,
@@ -50,10 +51,11 @@ def _draw(case: Case, asked: Asked) -> None:
     with answer.container():
         say(flight_explanation(case, found, longer))
     crossing = st.empty()
+    count = affordable_requests(asked.whole("n"), stream.output_tokens)
 
     def work(tell: Tell) -> SimulatedFlight:
         tell(f"Serving {_RUNS} independent runs and {len(_FACTORS)} other outputs", 0.2)
-        return simulated_flight(case, stream, asked.whole("n"), _RUNS, _FACTORS)
+        return simulated_flight(case, stream, count, _RUNS, _FACTORS)
 
     run = simulated("flight", case, asked, work)
     if run is not None and not run.stable:
@@ -65,7 +67,7 @@ def _draw(case: Case, asked: Asked) -> None:
     show(curves(words.longer_title(longer), _LONGER_AXES, words.longer_curves(longer, run), rules), "chart-q-flight-longer")
     beside(words.flight_rows(found, with_prefills(case, stream), run), "In flight by formula and simulated")
     if run is not None:
-        st.caption(sentence(words.flight_caption(run, asked.whole("n"), case.seed)))
+        st.caption(sentence(words.flight_caption(run, count, case.seed)))
     why(words.flight_why(case, stream, found))
     setting(flight_explanation(case, found, longer, run).setting, words.flight_setting(case, found, run))
 
