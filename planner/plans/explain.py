@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.calibration.records import CalibrationRecord
 from planner.plans.market import why_no_price
 from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible, Reason
 from planner.plans.search import percent
@@ -95,6 +96,8 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
             f"Step times of {chosen.gpu_name} are {_basis(chosen.record.basis)}: measure one before you rent many "
             "(planner/calibration)."
         )
+    elif chosen.record is not None:
+        found.extend(_unmeasured_precision(outcome.question, chosen.gpu_name, chosen.record))
     if outcome.details is not None and outcome.details.impossible_draws:
         found.append(
             f"In {outcome.details.impossible_draws} draws of the calibration no rate meets the targets on {chosen.gpu_name}: "
@@ -110,6 +113,17 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
     if chosen.latency is not None and chosen.latency.binds == "host":
         found.append("The host binds, not the GPU: more API-server processes or smaller replicas help more than a faster GPU.")
     return tuple(found)
+
+
+def _unmeasured_precision(question: Question, gpu_name: str, record: CalibrationRecord) -> list[str]:
+    """Return that a measured GPU wasn't measured at the precision that the plan computes in."""
+    dtype = question.quantization.compute_dtype
+    share = record.compute_efficiency.get(dtype)
+    if share is None or share.informed_by != "prior":
+        return []
+    range_of_share = f"{share.low:.2f} to {share.high:.2f} of its peak FLOP/s"
+    text = f"Step times of {gpu_name} in {dtype} are scaled from those it was measured in ({range_of_share})"
+    return [f"{text}: measure it at this precision before you rent many."]
 
 
 def _unpriced(outcome: Outcome, chosen: Candidate) -> list[str]:

@@ -102,3 +102,17 @@ def test_precisions_of_experts_are_doubted_by_what_the_records_say() -> None:
             times[name] = float(linear_s(8192.0, coefficients_for(deployment, record_for(gpu, "vllm", "0.33.0"))))
         ratios.append(times["fp8"] / times["bf16"])
     assert ratios == pytest.approx([1.5, 2.4], abs=0.06)
+
+
+def test_a_precision_that_a_measured_gpu_was_not_measured_in_is_said() -> None:
+    def warnings(gpu_id: str, quantization: str) -> list[str]:
+        document = {
+            "model": {"id": "llama-3.1-8b-instruct", "quantization": quantization},
+            "hardware": {"gpu_ids": [gpu_id], "tensor_parallel": [1]},
+            "targets": {"ttft_p99_s": 2.0, "tpot_p99_s": 0.06},
+        }
+        return [each for each in plan(scenario_from_dict(document)).warnings if "scaled from those it was measured in" in each]
+
+    assert "RTX PRO 6000 Blackwell Server in fp8" in warnings("rtx-pro-6000-bw-server", "fp8")[0]
+    assert warnings("rtx-pro-6000-bw-server", "bf16") == []
+    assert warnings("h100-80g-sxm", "fp8") == []
