@@ -9,6 +9,7 @@ from planner.analysis.steps import Decoders, prefill_s, require_tokens
 from planner.errors import InputError
 from planner.step_model import StepCoefficients
 from planner.token_costs import token_costs_s
+from planner.units import plural
 
 
 class Request(NamedTuple):
@@ -86,7 +87,7 @@ def request_fair_shares(requests: Sequence[Request], decoders: Decoders, c: Step
         tuple(value / sum(full) for value in full),
         jain_index(linear),
         Explanation(
-            f"Counting requests gives the tenant with prompts of {requests[heaviest].prompt_tokens:,.0f} tokens "
+            f"Counting requests gives the tenant with prompts of {plural(requests[heaviest].prompt_tokens, 'token')} "
             f"{shares[heaviest]:.1%} of the engine.",
             " : ".join(f"{value * 1e3:.1f} ms" for value in linear) + " a request",
             "Schedule by a virtual token counter with these weights, lifted when a tenant returns so that idle time banks no "

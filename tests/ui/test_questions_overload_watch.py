@@ -28,6 +28,10 @@ def test_the_answer_names_the_better_settings() -> None:
     assert "settings chosen anew" in drift_setting(EFFECT)
 
 
+def test_one_planned_replica_is_written_in_the_singular() -> None:
+    assert "needs 9 replicas where 1 was planned" in drift_answer("Chat", replace(EFFECT, before=1), WORK)
+
+
 def test_the_answer_names_what_binds_or_what_stands_in_the_way() -> None:
     assert drift_answer("Chat", EFFECT, WORK).endswith("; a request takes 1.5 × the GPU time. TTFT target (compute) binds")
     none = replace(EFFECT, as_set=None, tuned=None, usd_per_day=None, binds="TTFT target cannot be met", why_not="No way.")

@@ -18,7 +18,7 @@ from planner.ui.charts.sharing import Dot
 from planner.ui.colours import ACCENT, GREY, HUES
 from planner.ui.views.questions import Beside
 from planner.ui.words import figure, gib, gigabytes_per_second, percent, seconds
-from planner.units import GB, KIB, MS, US
+from planner.units import GB, KIB, MS, US, plural
 
 LATENCY_US = 10.0
 
@@ -28,10 +28,10 @@ def restore_answer(found: SwapOrRecompute, context_tokens: float, copies: Copies
     rate = gigabytes_per_second(copy_bytes_per_s(copies))
     faster, slower = sorted((found.swap_s, found.recompute_s))
     way = "Copying out and in" if found.swap_wins else "Computing again"
+    context = plural(context_tokens, "token", figure(context_tokens))
     return (
-        f"{way} is {figure(slower / max(faster, 1e-12))} × faster: {seconds(found.recompute_s)} to compute "
-        f"{figure(context_tokens)} tokens "
-        f"again, {seconds(found.swap_s)} to copy them both ways at {rate}; vLLM computes again"
+        f"{way} is {figure(slower / max(faster, 1e-12))} × faster: {seconds(found.recompute_s)} to compute {context} again, "
+        f"{seconds(found.swap_s)} to copy them both ways at {rate}; vLLM computes again"
     )
 
 

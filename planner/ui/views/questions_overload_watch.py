@@ -107,7 +107,10 @@ def drift_answer(name: str, effect: FleetEffect, work: Work) -> str:
         reason = "" if effect.binds is None else f": {effect.binds}"
         return f"{name} can't be served on this fleet's machines{reason}; {cost}"
     more = effect.needed - effect.before
-    change = "as many replicas as planned" if more == 0 else f"{effect.needed} replicas where {effect.before} were planned"
+    were = "was" if effect.before == 1 else "were"
+    change = (
+        "as many replicas as planned" if more == 0 else f"{plural(effect.needed, 'replica')} where {effect.before} {were} planned"
+    )
     binding = "" if effect.binds is None else f". {effect.binds} binds"
     return f"{name} needs {change}; {cost}{binding}"
 
