@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import fftconvolve
+from scipy import fft
 
 from planner.errors import InputError
 
@@ -178,7 +178,7 @@ def rows_pair_law(prompt_tokens: Tokens, output_tokens: Tokens) -> PairLaw:
 
 def independent_pair_law(prompt: TokenLaw, output: TokenLaw) -> PairLaw:
     """Return the exact law of P and O drawn independently; the law of P + O is their convolution."""
-    mass = fftconvolve(_dense(prompt), _dense(output))
+    mass = _convolved(_dense(prompt), _dense(output))
     values = np.arange(len(mass), dtype=np.int64)
     occurs = mass > _ROUND_OFF
     return PairLaw(
@@ -206,6 +206,14 @@ def mixed_pair_law(parts: list[tuple[float, PairLaw]]) -> PairLaw:
         context_work_mean=sum(share * law.context_work_mean for share, law in parts),
         method=" and ".join(sorted(methods)),
     )
+
+
+def _convolved(one: Floats, other: Floats) -> Floats:
+    """Return the convolution; scipy.signal, whose fftconvolve this is, takes half a second to import."""
+    size = len(one) + len(other) - 1
+    padded = fft.next_fast_len(size, real=True)
+    product = fft.rfft(one, padded) * fft.rfft(other, padded)
+    return np.asarray(fft.irfft(product, padded)[:size], dtype=np.float64)
 
 
 def _dense(law: TokenLaw) -> Floats:
