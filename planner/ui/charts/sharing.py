@@ -20,7 +20,7 @@ from planner.ui.colours import HUES
 
 _ROW_PX = 34
 _AXIS_PX = 74
-_TRADE_PX = 420
+_TRADE_PX = 450
 _NAME_PX = 250
 _END_SHARE = 0.75
 _DOT_SIZES = (210, 120, 60, 40)

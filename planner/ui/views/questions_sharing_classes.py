@@ -84,7 +84,7 @@ def cap_marks(found: SimulatedSharing | None) -> Sequence[Mark]:
     best = None if found is None else found.best
     if best is None or best.tpot_p99_s is None:
         return ()
-    name = f"holds: {figure(best.cap_tokens)} tokens"
+    name = f"cap {figure(best.cap_tokens)}"
     return (Mark(float(best.cap_tokens or 0), best.tpot_p99_s / MS, name, HUES[2], "below left"),)
 
 
