@@ -43,7 +43,7 @@ _TURNS = 4.5
 _FEWEST_INTERACTIVE = 150
 _MOST_INTERACTIVE = 1200
 _MOST_PILED = 4000
-_REFINEMENTS = 2
+_REFINEMENTS = 3
 _PERCENTILE = 99.0
 
 
@@ -134,10 +134,10 @@ def simulated_sharing(case: Case, sharing: Sharing, caps: tuple[float, float], s
     capped: dict[int, ClassRun] = {}
     tried = _caps(case, mix, caps)
     for index, cap in enumerate(tried):
-        say("Simulating caps on the batch class", 0.3 + 0.5 * index / len(tried))
+        say("Simulating caps on the batch class", 0.3 + 0.4 * index / len(tried))
         capped[cap] = _on_one_engine(case, mix, CAPPED, cap)
     for index in range(_REFINEMENTS):
-        say("Narrowing the cap down", 0.8 + 0.1 * index)
+        say("Narrowing the cap down", 0.7 + 0.1 * index)
         between = _between(capped, sharing.tpot_s, _least_cap(case, mix), case.limits.block_size)
         if between is None:
             break
