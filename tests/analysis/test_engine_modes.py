@@ -37,7 +37,7 @@ def test_wasted_rows_by_ending() -> None:
 
 
 def test_the_switch_off_table_has_sources() -> None:
-    assert len({row.configuration for row in SWITCHED_OFF}) == len(SWITCHED_OFF)
+    assert len({(row.configuration, row.versions) for row in SWITCHED_OFF}) == len(SWITCHED_OFF)
     assert all(row.source.ref for row in SWITCHED_OFF)
 
 
