@@ -34,9 +34,9 @@ def saturation(grid: StepGrid) -> Saturation:
 
     With the queue never empty, each step admits as many requests as it completes, decode / decode steps. When all slots are filled
     first, the rate is that at full slots; otherwise steps fill up to the token budget, whose tokens each request needs in
-    proportion to its prompt and decode steps. With a KV cache that binds, sequences grow into room that isn't there: each token
-    that grows between two completions is taken from the youngest sequence and computed again (recompute preemption), so that
-    prefill does so much more.
+    proportion to its prompt and decode steps. Fewer slots carry at most what such full steps do. With a KV cache that binds,
+    sequences grow into room that isn't there: each token that grows between two completions is taken from the youngest sequence
+    and computed again (recompute preemption), so that prefill does so much more.
     """
     steps, work, limits = grid.decode_steps, grid.traffic.work, grid.limits
     by_budget = limits.max_num_batched_tokens * steps / (work.q + steps)
@@ -47,12 +47,13 @@ def saturation(grid: StepGrid) -> Saturation:
         mean_s, mixed_s = mean_steps(grid, prefilled, mean_s)
     in_service = grid.decode + admitted * grid.chunks_mean * mixed_s / mean_s
     by_slots = float(np.interp(grid.slots, in_service, grid.decode))
+    left = limits.max_num_batched_tokens - by_budget
+    full_s = float(grid.step_s(by_budget, left, left * work.r / work.q, 1.0))
+    full_rps = left / (work.q * full_s)
     if by_budget < by_slots:
-        left = limits.max_num_batched_tokens - by_budget
-        step_s = float(grid.step_s(by_budget, left, left * work.r / work.q, 1.0))
-        return Saturation(left / (work.q * step_s), "token budget", by_budget, step_s)
+        return Saturation(full_rps, "token budget", by_budget, full_s)
     step_s = float(np.interp(by_slots, grid.decode, mean_s))
-    rate_rps = by_slots / (steps * step_s) if grid.slots >= 1.0 else 0.0
+    rate_rps = min(by_slots / (steps * step_s), full_rps) if grid.slots >= 1.0 else 0.0
     return Saturation(rate_rps, "KV cache" if grid.kv_binds else "max_num_seqs", by_slots, step_s)
 
 

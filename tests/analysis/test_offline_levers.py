@@ -236,9 +236,13 @@ def test_the_scenarios_own_work_and_engine(own: Case) -> None:
     assert run.now.gpu_days == pytest.approx(base.fleet.gpu_days, rel=0.25)
     explanation = offline_explanation(base, savings)
     assert f"${base.usd_per_day:,.0f}/day" in explanation.answer
-    last, most = savings[-1].bill.usd_per_day, max(savings, key=lambda each: each.alone_usd)
-    assert f"costs ${last:,.0f}/day, ${base.usd_per_day - last:,.0f} less" in explanation.answer
-    assert f"pulled by itself {most.lever} saves most, ${most.alone_usd:,.0f}/day" in explanation.answer
+    most = max(savings, key=lambda each: each.alone_usd)
+    last, less, alone = (
+        f"${dollars:.3g}" if dollars < 100.0 else f"${dollars:,.0f}"
+        for dollars in (savings[-1].bill.usd_per_day, base.usd_per_day - savings[-1].bill.usd_per_day, most.alone_usd)
+    )
+    assert f"costs {last}/day, {less} less" in explanation.answer
+    assert f"pulled by itself {most.lever} saves most, {alone}/day" in explanation.answer
 
 
 def test_a_machine_without_a_price_is_refused() -> None:
