@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +132,9 @@ def one_round(address: str, pid: int, index: int) -> None:
         driver.quit()
 
 
-def main() -> None:
-    """Measure some rounds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    rounds: int = parser.parse_args().rounds
+@contextmanager
+def served() -> Iterator[tuple[str, int]]:
+    """Start the app as `./run` does, give its address and process id when it answers, and end it."""
     port = free_port()
     command = [sys.executable, "-m", "planner.ui.serve", "--server.port", str(port)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
@@ -146,10 +145,19 @@ def main() -> None:
                     break
                 except OSError:
                     time.sleep(0.2)
-            for index in range(rounds):
-                one_round(f"http://127.0.0.1:{port}/", server.pid, index)
+            yield f"http://127.0.0.1:{port}", server.pid
         finally:
             server.terminate()
+
+
+def main() -> None:
+    """Measure some rounds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds: int = parser.parse_args().rounds
+    with served() as (address, pid):
+        for index in range(rounds):
+            one_round(address, pid, index)
 
 
 if __name__ == "__main__":

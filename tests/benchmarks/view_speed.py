@@ -9,18 +9,14 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
 from typing import Any
 
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-from tests.benchmarks.page_speed import ROOT, WATCH, cpu_s, free_port, rest
+from tests.benchmarks.page_speed import WATCH, cpu_s, rest, served
 from tests.browser.conftest import FLAGS
 
 GROUPS = ("batching", "latency", "sharing", "overload", "offline", "speculation")
@@ -94,24 +90,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=GROUPS, default=None)
     only = parser.parse_args().only
-    port = free_port()
-    command = [sys.executable, "-m", "planner.ui.serve", "--server.port", str(port)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    with served() as (address, pid):
         driver = browser()
         try:
-            while True:
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2).close()
-                    break
-                except OSError:
-                    time.sleep(0.2)
             for group in GROUPS if only is None else (only,):
                 for view in views_of(group):
                     for whose in ("Your scenario", "Textbook"):
-                        measure(driver, f"http://127.0.0.1:{port}", server.pid, (group, view, whose))
+                        measure(driver, address, pid, (group, view, whose))
         finally:
             driver.quit()
-            server.terminate()
 
 
 if __name__ == "__main__":
