@@ -159,6 +159,8 @@ def document(results: Many[PhaseResult], hindsight: dict[str | None, Hindsight],
     phases = []
     for result in results:
         off = result.predicted.errors(result.measured)
+        if result.at_own_speed is None:
+            raise InputError(f"steps of {result.phase}", 0, "must be recorded beside its requests", "Record every step of the run")
         drifting = max(map(abs, result.at_own_speed.errors(result.measured)))
         phases.append(
             RunPhase(

@@ -5,12 +5,14 @@
 The record is one that was fitted on the recording's grid alone, by id or as a file. For each phase the report gives mean TTFT, TPOT
 and E2E, and the step model's bias on the batches that really ran: a machine whose speed drifted between grid and phase shows there.
 The last columns are the errors when steps follow that drift, five seconds at a time: what scheduling, arrivals and the time outside
-the engine leave.
+the engine leave. Below each phase stand the ends of the 80 % interval: the same requests served with step times at the ends of what
+the record and the recording's bursts leave open, so that it widens near saturation.
 """
 
 import argparse
 import datetime as dt
 import json
+import math
 import sys
 from collections.abc import Sequence as Many
 from pathlib import Path
@@ -23,6 +25,7 @@ from planner.calibration.engine_run import EngineRun, RunStep, Sent, config_from
 from planner.calibration.fit.collected import Batch, deployment_of, shape_of
 from planner.calibration.reading import read_bounded
 from planner.calibration.records import CalibrationRecord, load_record, record_from_json
+from planner.calibration.spread import Z80, spread_of
 from planner.deployment import Deployment
 from planner.errors import InputError
 from planner.hardware import load_gpu
@@ -30,7 +33,7 @@ from planner.simulator import EngineLimits, RequestTable, simulate, values_s
 from planner.simulator.plain_loop import Sequence
 from planner.simulator.plain_run import run_plain, step_time_of
 from planner.step_coefficients import coefficients_for, work_of
-from planner.step_model import StepCoefficients, StepShape, step_s
+from planner.step_model import StepCoefficients, StepShape, scaled, step_s
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,16 +58,19 @@ class Means(NamedTuple):
 class PhaseResult(NamedTuple):
     """A phase as it was measured and predicted.
 
+    low, high : ends of the 80 % interval
     step_ratio : time that the step model predicts for the batches that really ran ÷ their measured time [1]
-    at_own_speed : predicted with step times that follow the machine's drift
+    at_own_speed : predicted with step times that follow the machine's drift; both None where the phase's steps weren't recorded
     """
 
     phase: str
     requests: int
     measured: Means
     predicted: Means
-    step_ratio: float
-    at_own_speed: Means
+    low: Means
+    high: Means
+    step_ratio: float | None
+    at_own_speed: Means | None
 
 
 def predict_phases(run: EngineRun, deployment: Deployment, record: CalibrationRecord) -> tuple[PhaseResult, ...]:
@@ -72,16 +78,47 @@ def predict_phases(run: EngineRun, deployment: Deployment, record: CalibrationRe
 
     deployment : model, device and engine as recorded; record : what the device reaches
     """
-    coefficients = coefficients_for(deployment, record)
-    return tuple(_phase(run, phase, deployment, coefficients, record.host.request_s.value) for phase in run.tested)
+    log_sd = step_log_sd(run, deployment, record)
+    return tuple(_phase(run, phase, deployment, record, log_sd) for phase in run.tested)
 
 
 def served(requests: Sent, deployment: Deployment, coefficients: StepCoefficients, request_s: float) -> Means:
     """Return the mean times of requests as the simulator serves them; request_s : spent outside the engine [s]."""
     table = RequestTable(requests.arrival_s, requests.prompt_tokens, requests.output_tokens)
     result = simulate(table, limits_of(requests, deployment), coefficients)
-    ttft, tpot, e2e = (float(np.nanmean(values_s(result, metric))) for metric in METRICS)
+    ttft, tpot, e2e = (_mean(values_s(result, metric)) for metric in METRICS)
     return Means(ttft + request_s, tpot, e2e + request_s)
+
+
+def interval(requests: Sent, deployment: Deployment, record: CalibrationRecord, log_sd: float) -> tuple[Means, Means]:
+    """Return the ends of the 80 % interval of mean times [s].
+
+    log_sd : spread of the factor on all step times, as a standard deviation of its logarithm [1]
+
+    The requests are served with all step times at the ends of that factor's 80 %: a queue magnifies it as it does in the machine.
+    """
+    c, request_s = coefficients_for(deployment, record), record.host.request_s.value
+    factors = [math.exp(sign * Z80 * log_sd) for sign in (-1.0, 0.0, 1.0)]
+    found = np.array([served(requests, deployment, scaled(c, factor), request_s) for factor in factors])
+    return Means(*found.min(axis=0).tolist()), Means(*found.max(axis=0).tolist())
+
+
+def step_log_sd(run: EngineRun, deployment: Deployment, record: CalibrationRecord) -> float:
+    """Return how far a phase's step times may lie from a record's, as a standard deviation of the factor's logarithm [1].
+
+    A record that was fitted on the recording's bursts departs by its own residuals; how far it lies from the bursts on the whole
+    shows whether it was, and is added. Without bursts, or for a record without residuals, it is the spread between deployments.
+    """
+    own = None if record.evidence is None else record.evidence.residual_log_sd
+    if own is None or not run.grid:
+        return spread_of(record).step_log_sd
+    c, window_tokens = coefficients_for(deployment, record), work_of(deployment).window_tokens
+    modelled_s = measured_s = 0.0
+    for phase in run.grid:
+        shape, seconds = batches_of(run, phase, window_tokens)
+        modelled_s += float(np.sum(step_s(shape, c)))
+        measured_s += float(seconds.sum())
+    return math.hypot(own, math.log(modelled_s / measured_s))
 
 
 def limits_of(requests: Sent, deployment: Deployment) -> EngineLimits:
@@ -103,7 +140,13 @@ def measured_means(requests: Sent) -> Means:
     """Return the mean times that the clients measured; a single token has no TPOT."""
     several = requests.output_tokens > 1
     decode_s = (requests.e2e_s - requests.ttft_s)[several] / (requests.output_tokens[several] - 1)
-    return Means(float(requests.ttft_s.mean()), float(decode_s.mean()), float(requests.e2e_s.mean()))
+    return Means(float(requests.ttft_s.mean()), _mean(decode_s), float(requests.e2e_s.mean()))
+
+
+def _mean(values: Floats) -> float:
+    """Return the mean of the values that are numbers; NaN without any, as where each request asks for one token."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def batches_of(run: EngineRun, phase: str, window_tokens: float) -> tuple[StepShape, Floats]:
@@ -128,13 +171,25 @@ def _batch(step: RunStep, budget: int) -> Batch:
     return Batch(decode, prefill, step.processed_at_s - step.scheduled_at_s, 0)
 
 
-def _phase(run: EngineRun, phase: str, deployment: Deployment, c: StepCoefficients, request_s: float) -> PhaseResult:
+def _phase(run: EngineRun, phase: str, deployment: Deployment, record: CalibrationRecord, log_sd: float) -> PhaseResult:
+    c, request_s = coefficients_for(deployment, record), record.host.request_s.value
     requests = sent(run, phase)
-    drift, _, _ = drift_of(run, phase, deployment, c)
-    result = served_at(requests, limits_of(requests, deployment), c, drift)
-    predicted = served(requests, deployment, c, request_s)
-    own = Means(result.ttft_s + request_s, result.tpot_s, result.e2e_s + request_s)
-    return PhaseResult(phase, len(requests.arrival_s), measured_means(requests), predicted, drift.step_ratio, own)
+    low, high = interval(requests, deployment, record, log_sd)
+    step_ratio, own = None, None
+    if any(step.phase == phase for step in run.steps):
+        drift, _, _ = drift_of(run, phase, deployment, c)
+        inside = served_at(requests, limits_of(requests, deployment), c, drift)
+        step_ratio, own = drift.step_ratio, Means(inside.ttft_s + request_s, inside.tpot_s, inside.e2e_s + request_s)
+    return PhaseResult(
+        phase,
+        len(requests.arrival_s),
+        measured_means(requests),
+        served(requests, deployment, c, request_s),
+        low,
+        high,
+        step_ratio,
+        own,
+    )
 
 
 def drift_of(run: EngineRun, phase: str, deployment: Deployment, c: StepCoefficients) -> tuple["Drift", float, float]:
@@ -188,8 +243,8 @@ def served_at(requests: Sent, limits: EngineLimits, c: StepCoefficients, speed: 
         [(one.first_token_s, one.finish_s, one.arrival_s, one.output_tokens) for one in served_one], dtype=np.float64
     ).T
     several = tokens > 1
-    tpot_s = ((last - first)[several] / (tokens[several] - 1.0)).mean()
-    return Means(float((first - sent_s).mean()), float(tpot_s), float((last - sent_s).mean()))
+    tpot_s = _mean((last - first)[several] / (tokens[several] - 1.0))
+    return Means(float((first - sent_s).mean()), tpot_s, float((last - sent_s).mean()))
 
 
 def report(results: Many[PhaseResult]) -> str:
@@ -200,13 +255,18 @@ def report(results: Many[PhaseResult]) -> str:
         + "  step ratio  at own speed"
     ]
     for result in results:
-        errors, own = result.predicted.errors(result.measured), result.at_own_speed.errors(result.measured)
+        errors = result.predicted.errors(result.measured)
         cells = [
             f"{theirs:8.4f} {mine:8.4f} {error:+8.1%}"
             for theirs, mine, error in zip(result.measured, result.predicted, errors, strict=True)
         ]
-        last = " ".join(f"{error:+.1%}" for error in own)
-        lines.append(f"{result.phase:14} {result.requests:8d}  " + "  ".join(cells) + f"  {result.step_ratio:10.3f}  {last}")
+        last = f"{'–':>10}  –"
+        if result.step_ratio is not None and result.at_own_speed is not None:
+            own = " ".join(f"{error:+.1%}" for error in result.at_own_speed.errors(result.measured))
+            last = f"{result.step_ratio:10.3f}  {own}"
+        lines.append(f"{result.phase:14} {result.requests:8d}  " + "  ".join(cells) + f"  {last}")
+        ends = "  ".join(f"{low:17.4f} {high:8.4f}" for low, high in zip(result.low, result.high, strict=True))
+        lines.append(f"{'  80 % interval':23}  {ends}")
     return "\n".join(lines)
 
 
@@ -216,7 +276,8 @@ def document(results: Many[PhaseResult]) -> list[dict[str, object]]:
         {
             "phase": result.phase, "requests": result.requests, "measured": result.measured._asdict(),
             "predicted": result.predicted._asdict(), "errors": result.predicted.errors(result.measured)._asdict(),
-            "step_ratio": result.step_ratio, "errors_at_own_speed": result.at_own_speed.errors(result.measured)._asdict(),
+            "low": result.low._asdict(), "high": result.high._asdict(), "step_ratio": result.step_ratio,
+            "errors_at_own_speed": None if result.at_own_speed is None else result.at_own_speed.errors(result.measured)._asdict(),
         }
         for result in results
     ]  # fmt: skip

@@ -2,12 +2,13 @@
 
 import argparse
 import gzip
+import math
 from pathlib import Path
 
 from planner.accuracy.compare import errors_of, stated
 from planner.accuracy.engine_run import Means, PhaseResult, loaded_run, predict_phases
 from planner.accuracy.predict import Figures
-from planner.accuracy.report import AccuracyReport, RowResult
+from planner.accuracy.report import RECORDED, AccuracyReport, RowResult
 from planner.calibration.engine_run import EngineRun, sent
 from planner.calibration.measurements import Measurement
 from planner.deployment import Deployment
@@ -51,7 +52,9 @@ def _row(run: EngineRun, deployment: Deployment, phase: PhaseResult) -> RowResul
     predicted = _figures(phase.predicted)
     errors = errors_of(row, predicted) | {"e2e": phase.predicted.e2e_s / phase.measured.e2e_s - 1.0}
     group = (deployment.gpu.id, "vllm", deployment.model.id)
-    return RowResult(row, group, None, errors, {}, stated(row) | {"e2e": phase.measured.e2e_s})
+    ends = zip(("ttft", "tpot", "e2e"), phase.low, phase.predicted, phase.high, strict=True)
+    ranges = {metric: (low / middle, high / middle) for metric, low, middle, high in ends if metric in errors}
+    return RowResult(row, group, None, errors, {}, stated(row) | {"e2e": phase.measured.e2e_s}, ranges)
 
 
 def _measurement(run: EngineRun, deployment: Deployment, phase: PhaseResult) -> Measurement:
@@ -64,7 +67,7 @@ def _measurement(run: EngineRun, deployment: Deployment, phase: PhaseResult) -> 
         model=deployment.model.id,
         gpu=deployment.gpu.id,
         scenario="open-loop",
-        length_kind="recorded",
+        length_kind=RECORDED,
         prompt_tokens=float(requests.prompt_tokens.mean()),
         output_tokens=float(requests.output_tokens.mean()),
         rate_rps=(phase.requests - 1) / span_s if span_s > 0.0 else None,
@@ -73,7 +76,7 @@ def _measurement(run: EngineRun, deployment: Deployment, phase: PhaseResult) -> 
         max_num_batched_tokens=run.engine.max_num_batched_tokens,
         async_scheduling=run.engine.async_scheduling,
         ttft_mean_s=phase.measured.ttft_s,
-        tpot_mean_s=phase.measured.tpot_s,
+        tpot_mean_s=None if math.isnan(phase.measured.tpot_s) else phase.measured.tpot_s,
         e2e_mean_s=phase.measured.e2e_s,
     )
 

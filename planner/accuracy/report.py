@@ -28,6 +28,8 @@ from planner.errors import InputError, one_line
 from planner.simulator import RequestTable
 
 HELD_OUT_PARTS = 2
+RECORDED = "recorded"
+"""Kind of lengths of a row that is a phase of a recorded engine."""
 MOST_FAULTS = 20
 """Lines that can't be read that a report lists; the others are counted."""
 
@@ -62,6 +64,29 @@ class RowResult:
         group = self.group or ("", "", "")
         departures = {metric: -math.log1p(self.errors[metric]) for metric in self.responses if metric in self.errors}
         return [Point(group, self.kind, metric, value, self.responses[metric]) for metric, value in departures.items()]
+
+    def intervals(self) -> list["Foretold"]:
+        """Return each figure with its prediction and interval, where intervals were computed."""
+        found = []
+        for metric, (low, high) in self.ranges.items():
+            predicted = self.stated[metric] * (1.0 + self.errors[metric])
+            found.append(Foretold(metric, self.stated[metric], predicted, low * predicted, high * predicted))
+        return found
+
+
+class Foretold(NamedTuple):
+    """A measured figure, its prediction and the ends of its 80 % interval, in SI units."""
+
+    metric: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def held(self) -> bool:
+        """Whether the interval holds what was measured."""
+        return self.low <= self.measured <= self.high
 
 
 class Covered(NamedTuple):
@@ -132,6 +157,12 @@ class AccuracyReport:
         return dict(Counter(reason for row, errors in rows for reason in not_compared(row, errors)).most_common())
 
     @cached_property
+    def phases(self) -> tuple[tuple[Measurement, list[Foretold]], ...]:
+        """Phases of a recorded engine with their intervals."""
+        rows = ((result.measured, result.intervals()) for result in self.results if result.ranges)
+        return tuple((row, found) for row, found in rows if row is not None and row.length_kind == RECORDED)
+
+    @cached_property
     def unreadable(self) -> tuple[Unreadable, ...]:
         """What can't be read, in the order of the lines."""
         return tuple(result.fault for result in self.results if result.fault is not None)
@@ -193,6 +224,11 @@ class AccuracyReport:
         peer = {metric: self.peer_summary(metric) for metric in PEER}
         if any(peer.values()):
             document["peer"] = {metric: _figures(summary) for metric, summary in peer.items()}
+        if self.phases:
+            document["phases"] = [
+                {"phase": row.source, **{found.metric: {**found._asdict(), "held": found.held} for found in intervals}}
+                for row, intervals in self.phases
+            ]
         return document
 
     def _part(self, results: Sequence[RowResult]) -> dict[str, Any]:
@@ -220,6 +256,7 @@ class AccuracyReport:
         peers = [f"{metric.upper()} {_cell(self.peer_summary(metric))}" for metric in PEER if self.peer_summary(metric)]
         if peers:
             lines.append(f"the other planner in the table: {', '.join(peers)}")
+        lines += [_phase_line(row, intervals) for row, intervals in self.phases]
         lines += [f"not predicted: {reason}: {rows}" for reason, rows in self.not_predicted.items()]
         lines += [f"not compared: {reason}: {rows}" for reason, rows in self.not_compared.items()]
         lines += [f"line {line}: {field} {one_line(reason)}" for line, field, reason in self.unreadable[:MOST_FAULTS]]
@@ -347,6 +384,14 @@ def _worst(rows: Iterable[RowResult]) -> float:
 
 def _figures(summary: ErrorSummary | None) -> dict[str, Any]:
     return dict(_NOTHING) if summary is None else dict(summary.document())
+
+
+def _phase_line(row: Measurement, intervals: Sequence[Foretold]) -> str:
+    cells = [
+        f"{one.metric.upper()} {one.predicted:.4g} s, 80 % {one.low:.4g} to {one.high:.4g}, measured {one.measured:.4g}"
+        for one in intervals
+    ]
+    return f"{row.source}: {'; '.join(cells)}"
 
 
 def _cell(summary: ErrorSummary | None) -> str:
