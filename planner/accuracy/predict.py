@@ -179,7 +179,8 @@ def _counts(setting: Setting) -> tuple[int, int | None]:
         return min(given or lasting or OPEN_LOOP_REQUESTS, MOST_REQUESTS), None
     if measured.scenario == "offline":
         fits = setting.memory.sequences_that_fit(int(measured.prompt_tokens + measured.output_tokens))
-        running = min(setting.deployment.engine.max_num_seqs, max(fits, 1.0))
+        slots = setting.deployment.engine.max_num_seqs
+        running = slots if fits is None else min(slots, max(fits, 1.0))
         return min(given or int(OFFLINE_WAVES * running) + 1, MOST_REQUESTS), None
     in_flight = max(1, (measured.concurrency or 1) // replicas)
     if measured.scenario == "static-batch":

@@ -47,7 +47,7 @@ class Ceilings:
 
     kv_seqs, ridge_seqs : by KV memory and by the compute ridge [seq]; tpot_seqs : by the TPOT target [seq], None without one
     binds : the lowest of them; max_num_seqs : that ceiling in whole sequences
-    margins : each ceiling over the lowest [1]
+    margins : each ceiling over the lowest [1]; None where the lowest holds no sequence
     max_num_batched_tokens : decode rows and the largest chunk within the TPOT target [token]; None without a target
     """
 
@@ -56,7 +56,7 @@ class Ceilings:
     tpot_seqs: int | None
     binds: Ceiling
     max_num_seqs: int
-    margins: dict[Ceiling, float]
+    margins: dict[Ceiling, float | None]
     max_num_batched_tokens: int | None
     explanation: Explanation
 
@@ -80,7 +80,7 @@ def ceilings(kv_tokens: float, context_tokens: float, tpot_s: float | None, c: S
     budget = None
     if tpot_s is not None and seqs:
         budget = seqs + largest_chunk(Decoders(float(seqs), context_tokens), tpot_s, c).chunk_tokens
-    margins = {name: value / lowest if lowest else float("inf") for name, value in by_limit.items()}
+    margins = {name: value / lowest if lowest else None for name, value in by_limit.items()}
     listed = ", ".join(f"{name} {value:.1f}" for name, value in by_limit.items())
     return Ceilings(
         by_limit["KV memory"],

@@ -104,12 +104,15 @@ class MemoryBudget:
         """Return the blocks that a decoding sequence of `tokens` holds [block]."""
         return self.layout.blocks_for(tokens, in_flight_tokens=0)
 
-    def sequences_that_fit(self, tokens: int) -> float:
-        """Return how many decoding sequences of `tokens` the cache holds [seq]; tokens : prompt and output of each [token]."""
+    def sequences_that_fit(self, tokens: int) -> float | None:
+        """Return how many decoding sequences of `tokens` the cache holds [seq]; None for a model that caches nothing.
+
+        tokens : prompt and output of each [token]
+        """
         if tokens < 1:
             raise InputError("tokens", tokens, "must be at least 1", "Give the length of a sequence")
         held = self.blocks_per_sequence(tokens)
-        return self.num_blocks / held if held else math.inf
+        return self.num_blocks / held if held else None
 
     def one_group_blocks(self, tokens: int) -> int:
         """Return the pool as blocks of one full-attention group [block], exact for sequences of `tokens`.

@@ -37,7 +37,8 @@ _NEARLY_FULL = 1.0 - 1e-6
 class OperatingPoint:
     """A replica's steady state at an arrival rate.
 
-    rate_rps, capacity_rps : arrivals, and the most that the replica completes [request/s]; utilisation : their ratio [1]
+    rate_rps, capacity_rps : arrivals, and the most that the replica completes [request/s]
+    utilisation : their ratio [1]; None where the replica completes nothing
     stable : a steady state exists; without one, waits grow without bound, TTFT is None and TPOT is that of full slots
     binds : what stops the replica at its capacity
     running, waiting : mean sequences in the batch and outside it [seq]
@@ -52,7 +53,7 @@ class OperatingPoint:
 
     rate_rps: float
     capacity_rps: float
-    utilisation: float
+    utilisation: float | None
     stable: bool
     binds: Bound
     running: float
@@ -189,7 +190,7 @@ class MeanField:
         return OperatingPoint(
             rate_rps=rate_rps,
             capacity_rps=capacity,
-            utilisation=rate_rps / capacity if capacity > 0.0 else float("inf"),
+            utilisation=rate_rps / capacity if capacity > 0.0 else None,
             binds=self.saturated.binds,
             kv_tokens_used=kv_tokens,
             seqs_utilisation=min(running / limits.max_num_seqs, 1.0),

@@ -158,7 +158,12 @@ def test_kv_tokens_and_the_ceiling_that_binds() -> None:
     assert by_tpot.max_num_batched_tokens == 200
     by_compute = ceilings(1e6, 1000.0, None, C)
     assert (by_compute.binds, by_compute.tpot_seqs, by_compute.max_num_batched_tokens) == ("compute ridge", None, None)
-    assert min(by_kv.margins.values()) == 1.0
+    assert by_kv.margins["KV memory"] == 1.0
+    assert by_kv.margins["compute ridge"] == pytest.approx(by_kv.ridge_seqs / 100)
+    # Weights alone take longer than the target: no sequence meets it, and over none there is no ratio.
+    never = ceilings(1e6, 1000.0, 1e-3, C)
+    assert (never.binds, never.max_num_seqs) == ("TPOT target", 0)
+    assert set(never.margins.values()) == {None}
 
 
 def test_admission_by_hand() -> None:

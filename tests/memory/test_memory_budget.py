@@ -188,6 +188,8 @@ def test_sequences_that_fit_follow_the_layout() -> None:
     assert windowed.one_group_blocks(32768) == windowed.num_blocks * 2048 // (2048 + 5 * 65)
     with pytest.raises(InputError):
         plain.sequences_that_fit(0)
+    stateless = replace(plain, layout=replace(plain.layout, groups=()))
+    assert stateless.sequences_that_fit(1600) is None
 
 
 def test_a_fixed_cache_size_ignores_the_share() -> None:

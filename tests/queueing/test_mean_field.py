@@ -237,6 +237,8 @@ def test_overload_is_an_answer() -> None:
     nothing = mean_field(1.0, CHAT, LIMITS._replace(kv_tokens=500.0), H100)
     assert not nothing.stable
     assert nothing.running == 0.0
+    assert nothing.capacity_rps == 0.0
+    assert nothing.utilisation is None
 
 
 def test_largest_rate_is_the_edge_of_the_targets() -> None:

@@ -17,7 +17,8 @@ from planner.ui.charts.curves import Axis, Rule
 from planner.ui.charts.marked import HEIGHT, Kind, Marked, MarkedCurve, marked_curve
 from planner.ui.views.question_inputs import read_asked
 from planner.ui.views.questions_batching import beside_plan, tpot_input, ttft_input
-from planner.ui.views.questions_batching_knobs import knob_advice, knob_flags
+from planner.ui.views.questions_batching_knobs import ceiling_table, ceiling_title, knob_advice, knob_flags
+from planner.ui.words import DASH
 from tests.ui.pages_run import charts, compared, headline, run, text_of
 
 Open = Callable[..., AppTest]
@@ -197,6 +198,12 @@ def test_the_knobs_keep_the_plans_pair_unless_another_carries_clearly_more() -> 
     alone = (carried_at("This replica", 32, 512, None), carried_at("By the ceilings", 143, 547, 0.1), default)
     assert knob_flags(alone, found) == "--max-num-seqs 143 --max-num-batched-tokens 547"
     assert "none of those compared carries more" in knob_advice((own, default), found)
+
+
+def test_over_a_ceiling_that_holds_no_sequence_there_is_no_ratio() -> None:
+    found = ceilings(411_520, 2048, 1e-3, textbook_case().coefficients)
+    assert ceiling_title(found, 2048) == "At 2,048 tokens the TPOT target is the lowest ceiling; not one sequence fits"
+    assert set(ceiling_table(found)["Over the lowest"]) == {DASH}
 
 
 def test_a_view_whose_budget_isnt_the_plans_says_what_it_asks_instead() -> None:

@@ -57,9 +57,10 @@ def ceiling_marks(found: Ceilings, context: float) -> list[Mark]:
 
 def ceiling_title(found: Ceilings, context: float) -> str:
     """Return the finding of the chart."""
-    listed = sorted(found.margins.items(), key=lambda item: item[1])
-    above = f"{_spoken(listed[1][0])} lies {figure(listed[1][1])} times higher"
-    return f"At {figure(context)} tokens {_spoken(listed[0][0])} is the lowest ceiling; {above}"
+    listed = sorted(found.margins.items(), key=lambda item: (item[0] != found.binds, item[1] or 0.0))
+    lowest, (next_one, margin) = _spoken(found.binds), listed[1]
+    above = "not one sequence fits" if margin is None else f"{_spoken(next_one)} lies {figure(margin)} times higher"
+    return f"At {figure(context)} tokens {lowest} is the lowest ceiling; {above}"
 
 
 def _spoken(ceiling: Ceiling) -> str:
@@ -77,13 +78,17 @@ def ceiling_table(found: Ceilings) -> pd.DataFrame:
         {
             "Ceiling": name,
             "Sequences": f"{int(value):,}",
-            "Over the lowest": f"{figure(found.margins[name])}×",
+            "Over the lowest": _times(found.margins[name]),
             "What it means": _MEANING[name],
         }
         for name, value in values.items()
         if value is not None
     ]
     return pd.DataFrame(rows)
+
+
+def _times(margin: float | None) -> str:
+    return DASH if margin is None else f"{figure(margin)}×"
 
 
 _MEANING = {
