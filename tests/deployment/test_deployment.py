@@ -67,6 +67,7 @@ def test_all_reduces_are_two_a_layer() -> None:
     assert held.all_reduces == 2 * 32
     assert held.all_reduce_bytes_per_token == 2 * 32 * 4096 * 2
     assert shard(deployment()).all_reduces == 0
+    assert shard(deployment("llama-3.1-70b-instruct", "fp8", tp=4, pp=3)).all_reduces == 54, "160 over three stages, rounded up"
 
 
 def test_activations_of_a_dense_layer() -> None:

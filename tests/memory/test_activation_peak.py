@@ -40,6 +40,12 @@ def test_the_sampler_of_llama_8b_by_hand() -> None:
     assert parts.peak_bytes == pytest.approx(1.89 * GIB, abs=0.01 * GIB)
 
 
+def test_a_later_stage_holds_what_it_received() -> None:
+    # Hidden states and residual of 8192 tokens, 8192 values of 2 B each.
+    whole, staged = (activation.activation_parts(deployment("llama-3.1-70b-instruct", tp=2, pp=pp)) for pp in (1, 2))
+    assert staged.peak_bytes - whole.peak_bytes == staged.stage_bytes == 2 * 8192 * 8192 * 2
+
+
 def test_the_forward_pass_of_a_16384_token_budget() -> None:
     # vLLM 0.10.2 on H100, llava-v1.6-mistral-7b: 1.97 GiB logged, of which 16384 image embeddings of 4096 values stay alive.
     gpu = load_gpu("h100-80g-sxm")
@@ -89,6 +95,8 @@ def test_slots_are_a_count_and_a_bit_for_every_word() -> None:
 def test_graphs_follow_layers_and_sizes() -> None:
     assert activation.graphs_bytes(deployment("llama-3.1-8b-instruct")) == pytest.approx((0.26 + 0.0195 * 32) * GIB)
     assert activation.graphs_bytes(deployment("llama-3.1-8b-instruct", cuda_graphs=False)) == 0
+    staged = activation.graphs_bytes(deployment("llama-3.1-8b-instruct", pp=2))
+    assert staged == pytest.approx((0.26 + 0.0195 * 16) * GIB)
     few = activation.graphs_bytes(deployment("llama-3.1-8b-instruct", max_num_seqs=8))
     assert few < activation.graphs_bytes(deployment("llama-3.1-8b-instruct"))
 

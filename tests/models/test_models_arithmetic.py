@@ -107,6 +107,7 @@ def test_recurrent_state_by_hand() -> None:
     held = kv_bytes(load_model("qwen3.5-397b-a17b"), "bf16", tp=4)
     assert held.state_bytes_per_sequence == 45 * layer / 4
     assert kv_bytes(load_model("qwen3.5-397b-a17b"), "fp8", tp=4).state_bytes_per_sequence == held.state_bytes_per_sequence
+    assert kv_read_bytes(load_model("qwen3.5-397b-a17b"), "bf16", tp=4).state_bytes_per_sequence == held.state_bytes_per_sequence
 
 
 def test_mamba_state_by_hand() -> None:
