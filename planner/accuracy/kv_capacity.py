@@ -20,9 +20,12 @@ KvResult = tuple[tuple[str, str, str] | None, str | None, dict[str, float], Unre
 
 
 def is_kv_capacity(path: Path) -> bool:
-    """Say whether a table holds start-up logs; InputError when it can't be read."""
+    """Say whether a table holds start-up logs; InputError when it can't be read, or is one but for a single column."""
     header, _ = read_table(path)
-    return set(header) >= _COLUMNS
+    missing = _COLUMNS - set(header)
+    if len(missing) == 1 and not {"engine", "scenario"} & set(header):
+        raise InputError(path.name[:100], len(header), f"the table lacks {missing.pop()}", "Keep the columns of the start-up logs")
+    return not missing
 
 
 def kv_results(path: Path) -> Iterator[KvResult]:

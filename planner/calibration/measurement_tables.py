@@ -5,13 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.calibration.measurements import Measurement, Row, checked, cut_off, number, own_rows, read_table
+from planner.calibration.measurements import REQUIRED, Measurement, Row, checked, cut_off, number, own_rows, read_table
 from planner.errors import InputError
 
 Cells = Mapping[str, str]
 _MS = 1e-3
-_COMMON = {"software", "scenario", "prompt_len", "output_len", "gpu", "model", "notes"}
-_BY_CONCURRENCY = {"backend", "model_path", "system", "isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms"}
+_MOST = 0.6
+"""Share of a layout's columns above which a table is taken for it."""
+_COMMON = {"software", "scenario", "prompt_len", "output_len", "gpu", "model"}
+_BY_CONCURRENCY = {"backend", "model_path", "system", "isl", "osl"}
 _COST_METER = {"config", "engine", "hardware", "rps", "tps_output", "tpot_p50_ms"}
 _SCENARIOS = {"concurrency": "closed-loop", "rate": "open-loop", "static-batch": "static-batch", "offline": "offline"}
 _LIMIT = re.compile(r"num_kv_tokens=(\d{1,9})")
@@ -53,10 +55,20 @@ def _read(path: Path) -> list[Row]:
     for layout, reader in readers:
         if layout <= columns:
             return [cut_off(line) if cells is None else checked(reader(cells), line) for line, cells in rows]
+    _refuse_incomplete([layout for layout, _ in readers], columns, path.name[:100])
     if not columns & set(Measurement.model_fields):
         known = "the measurement schema, or a layout with `software`, `silicon_tpot_ms` or `tps_output`"
         raise InputError(path.name[:100], ", ".join(header)[:100], f"must have the columns of {known}", "Rename the columns")
     return own_rows(header, rows, path.name[:100])
+
+
+def _refuse_incomplete(layouts: Sequence[set[str]], columns: set[str], name: str) -> None:
+    """Refuse a table that has most columns of a published layout, and more of them than of the schema's own."""
+    nearest = max(layouts, key=lambda layout: len(layout & columns) / len(layout))
+    own = len(columns & set(REQUIRED)) / len(REQUIRED)
+    if max(_MOST, own) < len(nearest & columns) / len(nearest):
+        missing = ", ".join(sorted(nearest - columns))
+        raise InputError(name, len(columns), f"the table lacks {missing}", "Keep the columns of the published layout")
 
 
 def _whole(text: str | None) -> float | None:
@@ -69,7 +81,7 @@ def _latencies(cells: Cells, names: Sequence[str] = ("mean", "p50", "p90", "p99"
 
 
 def _common(cells: Cells) -> dict[str, Any]:
-    notes = cells["notes"]
+    notes = cells.get("notes", "")
     kind = cells.get("length_kind", "") or "unknown"
     source = cells.get("source", "")
     inferencex = "InferenceX run" in notes
@@ -146,8 +158,8 @@ def _by_concurrency(cells: Cells) -> dict[str, Any]:
         "shortest_share": _INFERENCEX_SHORTEST if inferencex else 1.0,
         "length_kind": "uniform" if inferencex else "fixed",
         "concurrency": in_flight,
-        "ttft_s": number(cells["silicon_ttft_ms"], _MS),
-        "tpot_s": number(cells["silicon_tpot_ms"], _MS),
+        "ttft_s": number(cells.get("silicon_ttft_ms"), _MS),
+        "tpot_s": number(cells.get("silicon_tpot_ms"), _MS),
         "peer_ttft_s": number(cells.get("aic_ttft_ms"), _MS),
         "peer_tpot_s": number(cells.get("aic_tpot_ms"), _MS),
     }

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.accuracy.kv_capacity import is_kv_capacity
 from planner.calibration.measurement_tables import read_measurements
 from planner.calibration.measurements import MAX_ROWS, Measurement, Unreadable, number
 from planner.errors import InputError
@@ -134,3 +135,48 @@ def test_a_table_without_rows_and_one_without_commas_are_refused(tmp_path: Path)
     path.write_text("gpu;engine;model\n1;2;3\n")
     with pytest.raises(InputError, match="with commas between its columns"):
         read_measurements(path)
+
+
+SILICON = "backend,model_path,system,isl,osl,gemm_quant_mode,concurrency,tp_size,silicon_ttft_ms,silicon_tpot_ms\n"
+SILICON_ROW = "vllm,meta-llama/Llama-3.1-8B,h100_sxm,1024,128,bf16,4,1,40,8\n"
+LOGS = "kv_cache_tokens,gpu_memory_utilization,max_model_len,version,model,gpu,tp,pp\n"
+
+
+def without(column: str, header: str, row: str) -> str:
+    names, cells = header.strip().split(","), row.strip().split(",")
+    kept = [place for place, name in enumerate(names) if name != column]
+    return "\n".join(",".join(line[place] for place in kept) for line in (names, cells)) + "\n"
+
+
+@pytest.mark.parametrize("column", ["backend", "model_path", "system", "isl", "osl"])
+def test_a_silicon_table_names_the_one_column_that_it_lacks(tmp_path: Path, column: str) -> None:
+    with pytest.raises(InputError, match=f"lacks {column}\\."):
+        read_measurements(table(tmp_path, without(column, SILICON, SILICON_ROW)))
+
+
+@pytest.mark.parametrize("column", ["software", "scenario", "prompt_len", "output_len", "gpu", "model"])
+def test_a_common_table_names_the_one_column_that_it_lacks(tmp_path: Path, column: str) -> None:
+    row = "x,vLLM,Llama-3.1-8B,H100,1,1,rate,512,256,fixed,2.5,8.5,paced\n"
+    with pytest.raises(InputError, match=f"lacks {column}\\."):
+        read_measurements(table(tmp_path, without(column, COMMON, row)))
+
+
+def test_a_table_without_one_latency_or_without_notes_is_read(tmp_path: Path) -> None:
+    row = only(tmp_path, without("silicon_tpot_ms", SILICON, SILICON_ROW))
+    assert (row.ttft_s, row.tpot_s) == (pytest.approx(0.04), None)
+    row = only(tmp_path, without("silicon_ttft_ms", SILICON, SILICON_ROW))
+    assert (row.ttft_s, row.tpot_s) == (None, pytest.approx(0.008))
+    noted = "x,vLLM,Llama-3.1-8B,H100,1,1,rate,512,256,fixed,2.5,8.5,paced\n"
+    assert only(tmp_path, without("notes", COMMON, noted)).notes == ""
+
+
+@pytest.mark.parametrize("column", LOGS.strip().split(",")[:-1])
+def test_start_up_logs_name_the_one_column_that_they_lack(tmp_path: Path, column: str) -> None:
+    row = "476016,0.95,8192,0.19.0,Llama-3.1-8B,H100,1,1\n"
+    with pytest.raises(InputError, match=f"lacks {column}\\."):
+        is_kv_capacity(table(tmp_path, without(column, LOGS, row)))
+
+
+def test_the_schemas_own_tables_are_not_taken_for_others(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lacks scenario"):
+        read_measurements(table(tmp_path, without("scenario", OWN, ROW)))
