@@ -62,6 +62,16 @@ class Cost:
     placement: Placement
 
 
+def fleet_usd_per_hour(tariff: Tariff, placement: Placement) -> float:
+    """Return what an hour of a fleet costs [USD/h]: every machine, whether or not its GPUs are all used."""
+    return placement.instances * tariff.usd_per_instance_hour
+
+
+def fleet_usd_per_day(tariff: Tariff, placement: Placement) -> float:
+    """Return what a fleet costs that runs all day [USD/day]."""
+    return fleet_usd_per_hour(tariff, placement) * HOURS_PER_DAY
+
+
 def fleet_cost(tariff: Tariff, placement: Placement, volume: TokenVolume, token_cost_ratio: float) -> Cost:
     """Return the cost of a fleet that runs all day.
 
@@ -74,15 +84,14 @@ def fleet_cost(tariff: Tariff, placement: Placement, volume: TokenVolume, token_
     usd_prompt · P + usd_output · O = bill, usd_output = ratio · usd_prompt.
     """
     _check_finite("token_cost_ratio", token_cost_ratio)
-    usd_per_hour = placement.instances * tariff.usd_per_instance_hour
-    usd_per_day = usd_per_hour * HOURS_PER_DAY
+    usd_per_day = fleet_usd_per_day(tariff, placement)
     prompt_per_day = volume.prompt_tokens_per_s * DAY_S
     output_per_day = volume.output_tokens_per_s * DAY_S
     weighted = prompt_per_day + token_cost_ratio * output_per_day
     _check_finite("token volume", weighted)
     usd_per_prompt_token = usd_per_day / weighted
     return Cost(
-        usd_per_hour=usd_per_hour,
+        usd_per_hour=fleet_usd_per_hour(tariff, placement),
         usd_per_day=usd_per_day,
         usd_per_million_tokens=usd_per_day / (prompt_per_day + output_per_day) * MILLION,
         usd_per_million_prompt_tokens=usd_per_prompt_token * MILLION,

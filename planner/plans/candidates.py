@@ -11,7 +11,7 @@ from planner.hardware import GpuProfile, Price, list_prices, load_gpu, nodes_for
 from planner.hardware.catalogue import gpu_index
 from planner.hardware.reading import close_matches
 from planner.models import QUANTIZATIONS, ModelSpec, Quantization, tp_refusal
-from planner.pricing import Tariff
+from planner.pricing import Tariff, fleet_usd_per_hour
 from planner.scenario import HardwareChoice, Scenario
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8, 16)
@@ -190,5 +190,4 @@ def _tariff(price: Price, choice: HardwareChoice) -> Tariff | None:
 
 
 def _dearness(tariff: Tariff, placement: Placement) -> tuple[float, float, str, str, str]:
-    usd_per_hour = placement.instances * tariff.usd_per_instance_hour
-    return (usd_per_hour, placement.gpus_paid, tariff.provider, tariff.region, tariff.instance)
+    return (fleet_usd_per_hour(tariff, placement), placement.gpus_paid, tariff.provider, tariff.region, tariff.instance)

@@ -14,7 +14,7 @@ from planner.plans.knobs import measure
 from planner.plans.results import Candidate, DefaultKnobs, Details, Interval, KnobCell, Latency
 from planner.plans.screen import as_latency, mean_field_of
 from planner.plans.starting import Engine, Question, replica_of
-from planner.units import HOURS_PER_DAY
+from planner.pricing import fleet_usd_per_day
 
 CURVE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
 
@@ -88,8 +88,7 @@ def _extra_usd_per_day(layout: Layout, chosen: Candidate, replicas: int) -> floa
     found = cheapest_placement(layout, replicas)
     if found is None:
         return None
-    tariff, placement = found
-    return placement.instances * tariff.usd_per_instance_hour * HOURS_PER_DAY - chosen.cost.usd_per_day
+    return fleet_usd_per_day(*found) - chosen.cost.usd_per_day
 
 
 def _usd_interval(layout: Layout, chosen: Candidate, replicas: Sequence[int]) -> Interval | None:
@@ -109,7 +108,7 @@ def _count_interval(counts: Sequence[int], likely: int) -> Interval:
 
 
 def _interval(values: Sequence[float], likely: float) -> Interval:
-    """Return the 80 % interval of draws around a figure, in the logarithm where all are above 0."""
+    """Return the 80 % interval of draws, widened to hold the figure itself; of fewer than two draws above 0, the figure alone."""
     usable = [value for value in values if math.isfinite(value) and value > 0.0]
     if len(usable) < 2 or likely <= 0.0:
         return Interval(likely, likely, likely)

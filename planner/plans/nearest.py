@@ -11,8 +11,9 @@ from planner.plans.ranking import records_of
 from planner.plans.rates import capacity_of
 from planner.plans.results import Candidate, Latency, NearestFeasible
 from planner.plans.starting import Engine, Question, replica_of, start, with_knobs
+from planner.pricing import fleet_usd_per_day
 from planner.scenario import Targets
-from planner.units import HOURS_PER_DAY, duration
+from planner.units import duration
 
 _TRIED = 3
 _LOAD_SHARE = 0.5
@@ -58,7 +59,7 @@ def _proposal(question: Question, candidate: Candidate) -> tuple[float, NearestF
     fleet = question.scenario.fleet
     replicas = replicas_for(question.load.peak_rps, capacity.rate_rps, fleet.headroom, fleet.spare_replicas)
     found = cheapest_placement(layout, replicas.total)
-    usd = f" for ${found[1].instances * found[0].usd_per_instance_hour * HOURS_PER_DAY:,.0f}/day" if found else ""
+    usd = f" for ${fleet_usd_per_day(*found):,.0f}/day" if found else ""
     parts = [
         f"{name} {duration(value_s)}"
         for name, value_s in (("p99 TTFT", targets.ttft_p99_s), ("p99 TPOT", targets.tpot_p99_s))

@@ -8,6 +8,7 @@ from planner.errors import InputError
 from planner.plans.candidates import Layout, cheapest_placement
 from planner.plans.results import Candidate
 from planner.plans.starting import Question, record_of
+from planner.pricing import fleet_usd_per_hour
 
 _ROUNDING = 1e-9
 
@@ -38,8 +39,7 @@ def dearness(layout: Layout, replicas: int) -> Dearness:
     found = cheapest_placement(layout, replicas)
     if found is None:
         return Dearness(unpriced=True, amount=float(replicas * layout.tensor_parallel))
-    tariff, placement = found
-    return Dearness(unpriced=False, amount=placement.instances * tariff.usd_per_instance_hour)
+    return Dearness(unpriced=False, amount=fleet_usd_per_hour(*found))
 
 
 def needed_rps(question: Question, layout: Layout, limit: Dearness) -> float | None:

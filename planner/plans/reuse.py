@@ -12,7 +12,7 @@ from planner.plans.knobs import measure
 from planner.plans.results import Candidate, Change
 from planner.plans.search import percent
 from planner.plans.starting import Engine, Question
-from planner.units import HOURS_PER_DAY
+from planner.pricing import fleet_usd_per_day
 from planner.workloads import PrefixHitCurve
 
 
@@ -45,8 +45,7 @@ def reuse_change(question: Question, layout: Layout, chosen: Candidate, reused_r
     replicas = replicas_for(question.load.peak_rps, reused_rps, fleet.headroom, fleet.spare_replicas).total
     found, extra = cheapest_placement(layout, replicas), None
     if found is not None and chosen.cost is not None:
-        tariff, placement = found
-        extra = placement.instances * tariff.usd_per_instance_hour * HOURS_PER_DAY - chosen.cost.usd_per_day
+        extra = fleet_usd_per_day(*found) - chosen.cost.usd_per_day
     gain = reused_rps / chosen.capacity_rps - 1.0 if chosen.capacity_rps else 0.0
     money = f", ${abs(extra):,.0f}/day {'less' if extra < 0.0 else 'more'}" if extra else ""
     gpus = replicas * chosen.tensor_parallel
