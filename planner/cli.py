@@ -14,6 +14,7 @@ import gzip
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from planner.paths import missing_home
 
 EXIT_OK = 0
 EXIT_INPUT = 2
+_SCENARIO_HELP = "scenario document (JSON), or what `plan --json` printed; - reads standard input"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,7 +96,7 @@ def _add_calibrate(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name
 
 def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
     plan = verbs.add_parser("plan", help="size a fleet, choose its settings and price it")
-    plan.add_argument("--scenario", type=Path, help="scenario document (JSON); the flags below change it")
+    plan.add_argument("--scenario", type=Path, metavar="FILE", help=f"{_SCENARIO_HELP}; the flags below change it")
     load = plan.add_mutually_exclusive_group()
     load.add_argument("--rate", type=float, metavar="R", help="mean requests a second")
     load.add_argument("--tokens-per-day", type=float, metavar="N", help="prompt and output tokens a day")
@@ -133,7 +135,7 @@ def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the 
 def _add_simulate(verbs: Any) -> None:  # noqa: ANN401
     text = "replay requests on one replica of the planned deployment"
     verb = verbs.add_parser("simulate", help=text, description=text)
-    verb.add_argument("--scenario", type=Path, help="scenario document (JSON); the default scenario without it")
+    verb.add_argument("--scenario", type=Path, metavar="FILE", help=f"{_SCENARIO_HELP}; the default scenario without it")
     verb.add_argument("--rate", type=float, metavar="R", help="requests a second of the replica (default: its planned rate)")
     verb.add_argument("--requests", type=int, metavar="N", help="requests to serve (default 20000)")
     verb.add_argument("--seed", type=int, metavar="S", help="seed of the requests (default: the scenario's)")
@@ -229,11 +231,11 @@ def _check_flags(arguments: argparse.Namespace) -> None:
 
 
 def _read_scenario(path: Path) -> str:
-    from planner.scenario import MAX_SCENARIO_BYTES, scenario_from_json
+    from planner.scenario import MAX_PLAN_BYTES, scenario_from_json
 
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_SCENARIO_BYTES + 1)
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
+            text = file.read(MAX_PLAN_BYTES + 1)
     except OSError as error:
         raise InputError("--scenario", str(path), f"can't be read ({error.strerror})", "Give a readable JSON file") from error
     return scenario_from_json(text).model_dump_json()

@@ -10,12 +10,32 @@ from planner.engines import check_block_size
 from planner.errors import InputError, as_input_error, unique_fields
 
 MAX_SCENARIO_BYTES = 64 * 1024
+MAX_PLAN_BYTES = 4 * 1024 * 1024
+_HEAD_CHARACTERS = 200
 
 Id = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
 
 
+def _refuse_truth_values(value: object, path: str) -> None:
+    """Raise InputError for true or false: no field of a scenario is one, and a number would be made of it."""
+    if isinstance(value, bool):
+        raise InputError(path, value, "must not be true or false", "Give a number, a text or null")
+    if isinstance(value, dict):
+        for field, inner in value.items():
+            _refuse_truth_values(inner, f"{path}.{field}" if path else str(field))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            _refuse_truth_values(inner, f"{path}[{index}]")
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_values(cls, given: object) -> object:
+        _refuse_truth_values(given, "")
+        return given
 
 
 class RateLoad(_Frozen):
@@ -127,7 +147,11 @@ class FleetChoice(_Frozen):
 
 
 class Scenario(_Frozen):
-    """Every input of a plan. The defaults are a realistic question, answered when the app opens."""
+    """Every input of a plan. The defaults are a realistic question, answered when the app opens.
+
+    `scenario_from_dict` and `scenario_from_json` refuse wrong input with an InputError; this constructor does so with pydantic's
+    ValidationError, which lists every fault. Both are ValueErrors.
+    """
 
     schema_version: Literal[1] = 1
     workload: WorkloadChoice = WorkloadChoice()
@@ -173,15 +197,18 @@ class Scenario(_Frozen):
 
 
 def scenario_from_json(text: str | bytes) -> Scenario:
-    """Read a Scenario from JSON; every fault is an InputError that names the field, the value, the bound and the remedy.
+    """Read a Scenario from JSON, or from a plan's whole document as `plan --json` prints it, which holds its scenario.
+
+    Every fault is an InputError that names the field, the value, the bound and the remedy.
 
     >>> scenario_from_json('{"targets": {"ttft_p99_s": -1}}')
     Traceback (most recent call last):
         ...
     planner.errors.InputError: targets.ttft_p99_s is -1: Input should be greater than 0. Correct the field in the scenario.
     """
-    if len(text) > MAX_SCENARIO_BYTES:
-        raise InputError("scenario", len(text), f"must be at most {MAX_SCENARIO_BYTES} bytes", "Give one scenario document")
+    most = MAX_PLAN_BYTES if _opens_a_plan(text) else MAX_SCENARIO_BYTES
+    if len(text) > most:
+        raise InputError("scenario", f"{len(text)} bytes", f"must be at most {most} bytes", "Give one scenario document")
     try:
         document = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=unique_fields)
     except InputError:
@@ -192,9 +219,11 @@ def scenario_from_json(text: str | bytes) -> Scenario:
 
 
 def scenario_from_dict(document: object) -> Scenario:
-    """Make a Scenario from a plain mapping; raises InputError as `scenario_from_json` does."""
+    """Make a Scenario from a plain mapping, or from the `plan_document` of a plan; raises InputError as `scenario_from_json` does."""
     if not isinstance(document, dict):
         raise InputError("scenario", document, "must be an object of fields", "Start from the default scenario and change fields")
+    if "document_version" in document and "scenario" in document:
+        return scenario_from_dict(document["scenario"])
     _refuse_truth_values(document, "")
     try:
         return Scenario.model_validate(document)
@@ -202,17 +231,11 @@ def scenario_from_dict(document: object) -> Scenario:
         raise as_input_error(error, "scenario") from error
 
 
+def _opens_a_plan(text: str | bytes) -> bool:
+    """Whether a text begins as a plan's document does: that one is longer than any scenario."""
+    head = text[:_HEAD_CHARACTERS]
+    return '"document_version"' in (head.decode(errors="replace") if isinstance(head, bytes) else head)
+
+
 def _refuse_constant(name: str) -> float:
     raise InputError("scenario", name, "must hold finite numbers", "Replace NaN and Infinity by numbers or null")
-
-
-def _refuse_truth_values(value: object, path: str) -> None:
-    """Raise InputError for true or false: no field of a scenario is one, and a number would be made of it."""
-    if isinstance(value, bool):
-        raise InputError(path, value, "must not be true or false", "Give a number, a text or null")
-    if isinstance(value, dict):
-        for field, inner in value.items():
-            _refuse_truth_values(inner, f"{path}.{field}" if path else str(field))
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            _refuse_truth_values(inner, f"{path}[{index}]")

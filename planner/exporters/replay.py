@@ -73,6 +73,7 @@ def replay_document(replay: Replay) -> dict[str, Any]:
     return {
         "document_version": DOCUMENT_VERSION,
         "summary": sentence_of(replay),
+        "scenario": replay.plan.scenario.model_dump(mode="json"),
         "scenario_digest": replay.plan.scenario.digest(),
         "deployment": {
             "gpu_id": replay.candidate.gpu_id,

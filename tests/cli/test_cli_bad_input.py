@@ -1,5 +1,6 @@
 """Wrong input at the shell: one line on standard error that names the field, and exit status 2."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -39,6 +40,12 @@ def test_a_scenario_file_that_cannot_be_read(text: bytes, says: str, tmp_path: P
     path = tmp_path / "scenario.json"
     path.write_bytes(text)
     assert says in refused(["plan", "--scenario", str(path)], capsys)
+
+
+def test_a_plan_as_printed_is_taken_for_its_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"document_version": 1, "scenario": {"model": {"id": "no-such-model"}}}))
+    assert "no-such-model" in refused(["plan", "--scenario", str(path)], capsys)
 
 
 def test_no_more_of_a_scenario_file_is_read_than_a_scenario_can_have(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,10 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from planner.errors import InputError
-from planner.scenario import MAX_SCENARIO_BYTES, Scenario, scenario_from_dict, scenario_from_json
+from planner.scenario import MAX_PLAN_BYTES, MAX_SCENARIO_BYTES, FleetChoice, Scenario, scenario_from_dict, scenario_from_json
 
 
 def test_the_default_is_the_question_the_app_opens_with() -> None:
@@ -92,6 +93,30 @@ def test_true_and_false_are_no_numbers(document: dict[str, object], field: str) 
     with pytest.raises(InputError, match="true or false") as caught:
         scenario_from_dict(document)
     assert caught.value.field == field
+
+
+def test_the_constructor_takes_no_truth_value_for_a_number_either() -> None:
+    with pytest.raises(ValidationError, match="true or false"):
+        Scenario(seed=True)
+    with pytest.raises(ValidationError, match="true or false"):
+        FleetChoice(headroom=False)
+
+
+@pytest.mark.parametrize("filling", [0, MAX_SCENARIO_BYTES])
+def test_a_plans_document_is_read_as_its_scenario(filling: int) -> None:
+    document = {"document_version": 1, "summary": "s" * filling, "scenario": {"seed": 7}, "feasible": True}
+    assert scenario_from_json(json.dumps(document, indent=1)) == scenario_from_dict(document) == Scenario(seed=7)
+
+
+def test_a_plans_document_is_held_to_the_same_bounds() -> None:
+    with pytest.raises(InputError, match="headroom"):
+        scenario_from_dict({"document_version": 1, "scenario": {"fleet": {"headroom": 2}}})
+    with pytest.raises(InputError, match="object of fields"):
+        scenario_from_dict({"document_version": 1, "scenario": []})
+    with pytest.raises(InputError, match="document_version is 1: is not a field"):
+        scenario_from_dict({"document_version": 1, "seed": 7})
+    with pytest.raises(InputError, match=str(MAX_PLAN_BYTES)):
+        scenario_from_json(json.dumps({"document_version": 1, "summary": "s" * MAX_PLAN_BYTES}))
 
 
 def test_wrong_encoding_is_refused() -> None:
