@@ -219,7 +219,7 @@ def scenario_from_json(text: str | bytes) -> Scenario:
 
 
 def scenario_from_dict(document: object) -> Scenario:
-    """Make a Scenario from a plain mapping, or from the `plan_document` of a plan; raises InputError as `scenario_from_json` does."""
+    """Make a Scenario from a plain mapping or from a plan's `plan_document`; raises InputError as `scenario_from_json` does."""
     if not isinstance(document, dict):
         raise InputError("scenario", document, "must be an object of fields", "Start from the default scenario and change fields")
     if "document_version" in document and "scenario" in document:
