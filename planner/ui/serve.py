@@ -5,6 +5,7 @@ in the process that serves, before the port opens: the page that the app opens w
 """
 
 import contextlib
+import gc
 import logging
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,9 @@ _WARN_OF_WHAT_IS_MEANT = ("streamlit.runtime.scriptrunner_utils.script_run_conte
 def prepare() -> None:
     """Answer the scenario that the app opens with, and draw its page once.
 
-    A fault in the user's own files is left for the page, which can show it.
+    A fault in the user's own files is left for the page, which can show it. What is there then, modules and catalogues above all,
+    stays as long as the process: collections of garbage, each of which held up every thread for a fifth of a second, no longer walk
+    through it.
     """
     from streamlit.testing.v1 import AppTest  # noqa: PLC0415 - imports are half of the work
 
@@ -30,6 +33,8 @@ def prepare() -> None:
     with contextlib.suppress(InputError):
         cached_plan(Scenario(), catalogue_stamp())
     AppTest.from_file(str(ROOT_DIR / "app.py"), default_timeout=_REHEARSAL_S).run()
+    gc.collect()
+    gc.freeze()
 
 
 def main(options: Sequence[str]) -> None:

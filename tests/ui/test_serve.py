@@ -20,6 +20,10 @@ def missing():
     raise LookupError("not kept")
 kept(("plan", Scenario().digest(), catalogue_stamp()), 1, missing)
 assert "planner.ui.components.evidence" in sys.modules, "the page wasn't drawn"
+import gc
+assert gc.get_freeze_count() > 100_000 > len(gc.get_objects()), "each collection walks through modules and catalogues"
+from streamlit import config
+assert config.get_option("runner.postScriptGC") is False, "each run ends in a collection"
 """
 
 
