@@ -11,6 +11,7 @@ from planner.calibration.records import version_key
 from planner.paths import PROFILES_DIR
 
 RECIPES_FILE = PROFILES_DIR / "evidence" / "accuracy" / "recipes.json"
+MACHINES_FILE = PROFILES_DIR / "evidence" / "accuracy" / "machines.json"
 
 
 class Recipe(BaseModel):
@@ -73,3 +74,28 @@ def recipes() -> tuple[Recipe, ...]:
 def recipe_for(measured: Measurement, engine: str, model_id: str, gpu_id: str) -> Recipe:
     """Return the first recipe that fits a row, or the engine's defaults."""
     return next((recipe for recipe in recipes() if recipe.fits(measured, engine, model_id, gpu_id)), DEFAULTS)
+
+
+class Machine(BaseModel):
+    """What is known of the hosts behind some rows of one source, beyond their GPUs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str = Field(description="pattern of the row's source")
+    gpu: str = Field(description="pattern of the GPU's id")
+    cards_copy_directly: bool = Field(description="all-reduces over PCIe run at the rate of two cards; see at_pair_rate")
+    reference: str = Field(min_length=1, max_length=1000, description="where that shows")
+
+
+@lru_cache(maxsize=1)
+def machines() -> tuple[Machine, ...]:
+    """Return the known hosts."""
+    return TypeAdapter(tuple[Machine, ...]).validate_json(MACHINES_FILE.read_bytes())
+
+
+def cards_copy_directly(measured: Measurement, gpu_id: str) -> bool:
+    """Say whether a row's host is known to copy straight from card to card over PCIe."""
+    fitting = (
+        one for one in machines() if fnmatch.fnmatchcase(measured.source, one.source) and fnmatch.fnmatchcase(gpu_id, one.gpu)
+    )
+    return any(one.cards_copy_directly for one in fitting)

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.accuracy.names import Release, engine_named, gpu_named, kv_dtype_named, model_named, quantization_named
-from planner.accuracy.recipes import Recipe, recipe_for
+from planner.accuracy.recipes import Recipe, cards_copy_directly, recipe_for
+from planner.calibration.all_reduce_priors import at_pair_rate
 from planner.calibration.measurements import Measurement
 from planner.calibration.priors import prior_record
 from planner.calibration.records import CalibrationRecord, HostTerms, host_for, load_host, record_for
@@ -85,6 +86,8 @@ def setting_of(measured: Measurement, records: Records = "shipped") -> Setting:
             quantization = QUANTIZATIONS["fp8"]
         deployment = Deployment(gpu, model, quantization, kv_dtype, layout, engine)
         record = _record(deployment, release, records, _host(measured, release, recipe))
+        if cards_copy_directly(measured, gpu.id):
+            record = at_pair_rate(record, gpu)
         coefficients = coefficients_for(deployment, record)
         memory = memory_budget(deployment, measured.kv_cache_tokens or recipe.kv_cache_tokens)
     except InputError as error:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from planner.calibration.schema import AllReduce, InformedBy, Parameter
+from planner.calibration.schema import AllReduce, CalibrationRecord, InformedBy, Parameter
 from planner.hardware import GpuProfile, Interconnect
 from planner.provenance import Source
 from planner.units import US
@@ -11,9 +11,30 @@ SIZES = (2, 4, 8)
 _TABLES = "vLLM all-reduce tables of aiconfigurator-core 0.12.0 (Apache-2.0), alpha and beta fitted by size"
 SWITCH_SHARE = {2: 0.57, 4: 0.61, 8: 0.70}
 SWITCH_ALPHA_US = {2: 5.0, 4: 6.0, 8: 8.5}
-PCIE_SHARE = {2: 0.60, 4: 0.23, 8: 0.15}
+PCIE_SHARE = {2: 0.60, 4: 0.43, 8: 0.35}
+"""Share of PCIe's rate that a ring reaches on the median host of three.
+
+L40S 0.12 and 0.06 among 4 and 8 cards, RTX PRO 6000 0.43 and 0.35 (all-reduce tables), RTX 5090 0.56 and 0.44 (NVIDIA/nccl issue
+1639: 35 and 28 GB/s). Published runs of TensorRT-LLM on eight L40S show 0.43 at least.
+"""
 PCIE_ALPHA_US = {2: 5.0, 4: 14.0, 8: 21.0}
-_PCIE_SHARE_RANGE = {2: (0.40, 0.80), 4: (0.12, 0.46), 8: (0.06, 0.38)}
+_PCIE_SHARE_RANGE = {2: (0.40, 0.80), 4: (0.12, 0.56), 8: (0.06, 0.44)}
+
+
+def at_pair_rate(record: CalibrationRecord, gpu: GpuProfile) -> CalibrationRecord:
+    """Return a record whose all-reduces over PCIe run at the rate of two cards, however many take part.
+
+    record : as measured on some host; gpu : one with a link of its own is left as it is
+
+    A ring sends each byte once over each hop, in both directions at once, so that its rate doesn't fall with its size where every
+    card copies straight to the next. The record's own host may do worse: among four L40S it moves a fifth of what two do.
+    """
+    pair = record.all_reduce.get(2)
+    if pair is None or (gpu.link is not None and gpu.link.topology != "host"):
+        return record
+    found = {size: cost.beta_bytes_per_s.value for size, cost in record.all_reduce.items()}
+    slower = {size for size, beta in found.items() if size > 2 and beta < pair.beta_bytes_per_s.value}
+    return record.with_values({f"all_reduce.{size}.beta_bytes_per_s": pair.beta_bytes_per_s.value for size in slower})
 
 
 class _Cost(NamedTuple):
@@ -33,7 +54,7 @@ def all_reduce_priors(gpu: GpuProfile) -> dict[int, AllReduce]:
     gpu : its link, or PCIe beyond the link's domain, decides
 
     Over a switch it reaches 0.5 to 0.84 of a GPU's link, more with more GPUs (medians of A100, H100, H200, B200 and B300); over
-    PCIe 0.6 between two cards, and between eight anything from 0.06 (cards on two sockets without peer access) to 0.38.
+    PCIe 0.6 between two cards, and between eight anything from 0.06 (a host that can't copy from card to card) to 0.44.
     """
     costs = {size: _cost(gpu, size) for size in SIZES}
     return {size: _as_all_reduce(cost) for size, cost in costs.items() if cost is not None}
@@ -76,7 +97,7 @@ def _over_pcie(gpu: GpuProfile, size: int) -> _Cost | None:
         return None
     rate = gpu.pcie.theoretical_bytes_per_s
     low, high = _PCIE_SHARE_RANGE[size]
-    reason = f"{PCIE_SHARE[size]:g} of PCIe's rate, between L40S ({low:g}) and RTX PRO 6000 ({high:g}): {_TABLES}"
+    reason = f"{PCIE_SHARE[size]:g} of PCIe's rate, median host, from {low:g} to {high:g}: {_TABLES}; NVIDIA/nccl issue 1639"
     return _Cost(PCIE_ALPHA_US[size] * US, PCIE_SHARE[size] * rate, low * rate, high * rate, "prior", reason)
 
 
