@@ -1,5 +1,6 @@
 """Read calibration records and host terms that anybody may have written: bounded, and every fault an InputError that names it."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from planner.calibration.schema import SCHEMA_VERSION, CalibrationRecord, HostTerms
-from planner.errors import InputError, as_input_error
+from planner.errors import InputError, as_input_error, unique_fields
 from planner.units import KIB
 
 MAX_RECORD_BYTES = int(256 * KIB)
@@ -52,6 +53,9 @@ def _document(data: bytes | str, name: str) -> Document:
         raise InputError(name, f"over {MAX_RECORD_BYTES:,} bytes", bound, "A record holds parameters, not measurements")
     try:
         document = from_json(raw, allow_inf_nan=False)
+        json.loads(raw, object_pairs_hook=unique_fields)  # of a key stated twice, from_json keeps the last and says nothing
+    except InputError as fault:
+        raise InputError(f"{name}: {fault.field}", fault.value, fault.bound, fault.remedy) from fault
     except ValueError as error:
         remedy = "Give a complete JSON document without NaN"
         raise InputError(name, raw[:40], f"is not valid JSON ({error})", remedy) from error

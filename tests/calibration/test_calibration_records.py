@@ -9,6 +9,7 @@ import pytest
 
 from planner.calibration import reading
 from planner.calibration.catalogue import shipped_ids
+from planner.calibration.reading import host_from_json
 from planner.calibration.records import (
     CalibrationRecord,
     host_for,
@@ -246,6 +247,19 @@ def test_not_a_number_is_refused(text: str) -> None:
     raw = json.dumps(document()).replace('"value": 0.', f'"value": {text}, "x": 0.', 1)
     with pytest.raises(InputError, match=r"NaN|JSON"):
         record_from_json(raw, "test.json")
+
+
+@pytest.mark.parametrize(("field", "value"), [("layer_s", "{}"), ("gpu_id", '"h100-80g-sxm"'), ("value", "0.9")])
+def test_a_key_stated_twice_is_refused_by_name(field: str, value: str) -> None:
+    raw = json.dumps(document()).replace(f'"{field}": ', f'"{field}": {value}, "{field}": ', 1)
+    with pytest.raises(InputError, match=rf"^test\.json: {field} is .*stated twice"):
+        record_from_json(raw, "test.json")
+
+
+def test_a_key_of_host_terms_stated_twice_is_refused_by_name() -> None:
+    raw = (PROFILES_DIR / "calibrations" / "hosts" / "vllm.json").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match=r"host_s is .*stated twice"):
+        host_from_json(raw.replace('"host_s":', '"host_s": 0.001, "host_s":', 1), "hosts/vllm.json")
 
 
 def test_all_reduce_sizes_are_bounded() -> None:
