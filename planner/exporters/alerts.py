@@ -13,6 +13,7 @@ from planner.analysis.alerting import queue_threshold
 from planner.errors import InputError
 from planner.exporters.flags import served_name
 from planner.plans.results import Candidate, Plan
+from planner.units import duration
 
 TTFT_BUCKETS_S = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
@@ -80,8 +81,8 @@ def _latencies(plan: Plan, selector: str) -> list[Alert]:
                 f"histogram_quantile(0.99, {rates}) > {target_s:g}",
                 10,
                 "page",
-                f"p99 {label} above {target_s:g} s",
-                f"p99 {label} is above its target of {target_s:g} s.{_resolution(target_s, buckets)}",
+                f"p99 {label} above {duration(target_s)}",
+                f"p99 {label} is above its target of {duration(target_s)}.{_resolution(target_s, buckets)}",
                 "Shed batch work first, then add a replica; compare arrivals and lengths with the plan.",
             )
         )
@@ -115,7 +116,7 @@ def queue_alert(capacity_rps: float, ttft_s: float, selector: str = "") -> Alert
         5,
         "page",
         f"over {most} requests waiting on a replica",
-        f"Over {most} requests wait on one replica: the last of them misses a TTFT of {ttft_s:g} s.",
+        f"Over {most} requests wait on one replica: the last of them misses a TTFT of {duration(ttft_s)}.",
         "Reject or divert new requests (429 with Retry-After) until the queue is short; then add a replica.",
     )
 
@@ -132,7 +133,7 @@ def prefill_alert(prompt_tokens_per_s: float, ttft_s: float, selector: str = "")
         "ticket",
         f"over {prompt_tokens_per_s:.0f} prompt tokens a second on a replica",
         f"A replica gets over {prompt_tokens_per_s:.0f} prompt tokens a second, more than it is planned for: p99 TTFT will pass "
-        f"{ttft_s:g} s.",
+        f"{duration(ttft_s)}.",
         "Add a replica; the target is missed soon past this load.",
     )
 

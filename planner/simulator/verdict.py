@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.simulator.result import Verdict
+from planner.units import percentage
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +50,7 @@ def judge(arrival_s: Floats, finish_s: Floats, waiting_share: float) -> Judgemen
 
 
 def _still(waiting_share: float) -> Judgement:
-    text = f"a request waited for a place in {waiting_share:.0%} of the busy time"
+    text = f"a request waited for a place in {percentage(waiting_share)} of the busy time"
     if waiting_share >= WAITING_SHARE:
         return Judgement("backlogged", f"{text}, yet the queue didn't grow")
     return Judgement("stable", text)

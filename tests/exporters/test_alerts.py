@@ -127,7 +127,7 @@ def test_the_rule_on_prefill_is_of_each_replica_and_loads() -> None:
     (rule,) = yaml.safe_load(rules_file([prefill_alert(12_345.4, 0.8, '{model_name="m"}')]))["groups"][0]["rules"]
     assert rule["expr"] == 'sum by (instance) (rate(vllm:prompt_tokens_total{model_name="m"}[5m])) > 12345'
     assert rule["labels"] == {"severity": "ticket"}
-    assert "p99 TTFT will pass 0.8 s" in rule["annotations"]["summary"]
+    assert "p99 TTFT will pass 800 ms" in rule["annotations"]["summary"]
 
 
 SCENARIOS: dict[str, dict[str, Any]] = {

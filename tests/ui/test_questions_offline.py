@@ -81,6 +81,7 @@ def test_the_scenarios_own_work(open_app: Open) -> None:
     assert "busy all day" in headline(app)
     assert "Azure" not in headline(app)
     assert len(table(app, "Lever")) == 8
+    assert any("--model meta-llama/Llama-3.1-8B-Instruct " in str(code.value) for code in app.code)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The Overload page: each view on the textbook and on the scenario, its charts, bad inputs, and a scenario without an answer."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -8,9 +10,11 @@ from streamlit.testing.v1 import AppTest
 from planner.analysis.admission import admission_limit
 from planner.analysis.admission_simulated import Remainder
 from planner.analysis.predictor import Aims, door_bounds
+from planner.analysis.spike_simulated import RuleName, SpikeRun
 from planner.analysis.steps import Decoders
 from planner.cases import textbook_case
 from planner.ui.views.questions_overload_admit import admit_code, admit_setting
+from planner.ui.views.questions_overload_spike import spike_setting
 from tests.ui.pages_run import charts, headline, run, text_of
 
 Open = Callable[..., AppTest]
@@ -68,6 +72,7 @@ def test_the_textbooks_spike_its_rules_its_clients_and_what_to_copy(open_app: Op
     assert "HeadroomQueue" in text
     assert "HeadroomRejections" in text
     assert "is over before it fires" in text
+    assert beside(app, "Simulated")["Good again after the spike"].endswith("\xa0s"), "in the unit of the formula beside it"
 
 
 def test_a_load_that_is_carried_is_an_answer(open_app: Open) -> None:
@@ -99,6 +104,27 @@ def test_large_copies_make_copying_faster(open_app: Open) -> None:
     assert "one way, 6.23 both" in text_of(app)
     assert "= 4.41" in text_of(app)
     assert beside(app, "By formula")["Compute the context again"] == "63.2\xa0ms"
+
+
+def test_host_memory_is_only_a_setting_where_copying_wins(open_app: Open) -> None:
+    by_layer = open_view(open_app, "restore")
+    assert "--kv-offloading-size" not in str([each.value for each in by_layer.code])
+    by_block = open_view(open_app, "restore", **{"q-restore-copy": "2048"})
+    assert "--enable-prefix-caching --kv-offloading-size 64 " in str([each.value for each in by_block.code])
+
+
+def test_the_backlog_that_may_wait_is_derived_to_its_figure(open_app: Open) -> None:
+    assert "23,133 tokens/s × 1 s = 23,133 prompt tokens" in text_of(open_view(open_app, "admit"))
+
+
+def test_a_rule_that_only_a_gateway_has_stands_beside_the_best_of_the_engines_own() -> None:
+    def run_of(rule: RuleName, good: float) -> SpikeRun:
+        return cast("SpikeRun", SimpleNamespace(rule=rule, good_in_spike=good))
+
+    engine = [run_of("no bound", 0.1), run_of("requests", 0.6), run_of("tokens", 0.7)]
+    said = spike_setting([*engine, run_of("predicted", 0.8)])
+    assert "rejected on prediction by a gateway (80\xa0% good); of vLLM's own bounds prompt tokens bounded (70\xa0%)" in said
+    assert "Best here: prompt tokens bounded." in spike_setting(engine)
 
 
 @pytest.mark.parametrize("view", list(VIEWS))

@@ -4,9 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from planner.analysis.drift import Work
+from planner.analysis.drift import Shift, Work
 from planner.drift_check import FleetEffect
-from planner.ui.views.questions_overload_watch import drift_answer, drift_rows, drift_setting
+from planner.exporters.alerts import Alert
+from planner.ui.views.questions_overload_watch import (
+    alert_frame,
+    drift_answer,
+    drift_rows,
+    drift_setting,
+    length_title,
+    shift_frame,
+)
 
 EFFECT = FleetEffect(
     before=4, as_set=10, tuned=9, usd_per_day_before=400.0, usd_per_day=900.0, binds="TTFT target (compute)", why_not=None
@@ -39,3 +47,16 @@ def test_the_answer_names_what_binds_or_what_stands_in_the_way() -> None:
         "Chat can't be served on this fleet's machines: TTFT target cannot be met; a request takes 1.5 × the GPU time"
     )
     assert drift_setting(none).endswith("No way.")
+
+
+def test_a_change_has_a_true_minus_and_the_titles_figures() -> None:
+    shift = Shift("Output tokens, mean", "tokens", 211.0, 102.4, 0.5, 1e-9)
+    assert list(shift_frame([shift])["Change"]) == ["−51.5\xa0%"]
+    assert length_title("Output", shift) == "Outputs are 51.5\xa0% shorter on average"
+
+
+def test_signs_and_actions_are_markdown_that_shows_as_written() -> None:
+    alert = Alert("HeadroomKV", "x", 10, "ticket", "p99 TPOT above 30 ms", "s", "Lower --max-num-seqs; $5 [a](b)")
+    (row,) = alert_frame([alert]).to_dict("records")
+    assert row["What to do"] == r"Lower --max-num-seqs; \$5 \[a\](b)"
+    assert row["What is seen"] == "p99 TPOT above 30 ms"

@@ -31,7 +31,7 @@ def _inputs(case: Case) -> Sequence[Input]:
         Input("prompt", "Prompt tokens, each request", f"{work.prompt_tokens:.4g}", low=1, high=1e6),
         Input("seqs", "max_num_seqs", f"{start.way.max_num_seqs:.0f}", reading.whole, low=1, high=65536),
         Input("hours", "Hours a day it may run", f"{terms.hours:g}", low=0.1, high=24, help="A nightly window, or a deadline"),
-        Input("cached", "Prompt tokens that repeat", f"{terms.cached_share:.0%}", reading.share, low=0, high=0.99),
+        Input("cached", "Prompt tokens that repeat", f"{100.0 * terms.cached_share:.3g} %", reading.share, low=0, high=0.99),
         Input("lost", "Spot: minutes lost a day", f"{terms.spot_lost_minutes:g}", low=0, high=1400),
         Input("idle", "Idle GPU-hours a day, paid for", f"{terms.idle_gpu_hours:g}", low=0, high=1e6),
     )
@@ -91,7 +91,7 @@ def _draw(case: Case, asked: Asked) -> None:
         st.dataframe(words.api_frame(apis), hide_index=True, alt="API prices", height="content", width=READABLE_PX)
         st.caption(sentence(words.api_caption(apis)))
     why(*words.offline_why(base, question))
-    setting(explanation.setting, words.offline_code(last))
+    setting(explanation.setting, words.offline_code(last, question))
 
 
 VIEWS: tuple[View, ...] = (View("offline", "Batch work by the day", _inputs, _draw, _asked_of),)

@@ -14,7 +14,7 @@ from planner.analysis.steps import Decoders
 from planner.errors import InputError
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
-from planner.ui.components.common import READABLE_PX, show
+from planner.ui.components.common import READABLE_PX, show, side_by_side
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_overload_admit as words
@@ -68,13 +68,13 @@ def _draw(case: Case, asked: Asked) -> None:
     if studied is not None:
         _charts(studied, offered, sigma)
     beside(words.admit_rows(offered, bounds, sigma, studied), "The gate by formula and simulated")
-    why((found.chunk.explanation.formula, found.explanation.formula), words.admit_notes(case, offered, studied))
+    why(words.admit_formulas(found), words.admit_notes(case, offered, studied))
     rest = asked.values["rest"]
     setting(words.admit_setting(rest, studied), *words.admit_code(rest, found, bounds, aims))
 
 
 def _charts(studied: words.Studied, offered: Offered, sigma: float) -> None:
-    for column, arrivals in zip(st.columns(2, gap="large"), ARRIVALS, strict=True):
+    for column, arrivals in zip(side_by_side(), ARRIVALS, strict=True):
         with column:
             drawn = words.gate_curves(studied.gates, arrivals)
             marks = words.gate_marks(studied.gates, arrivals, offered.load)

@@ -87,7 +87,7 @@ def _draw(case: Case, asked: Asked) -> None:
     beside(words.restore_rows(case, found, measured_s, runs, share), "A preemption by formula and simulated")
     whole = swap_or_recompute(context, each, Copies(copies.bytes_per_s), case.coefficients, cached * context)
     why(words.restore_formulas(each, found, whole, copies), words.restore_notes(case, own_path(case), runs, case.rate_rps))
-    setting(words.restore_setting(found, runs, share), words.CODE)
+    setting(words.restore_setting(found, runs, share), words.restore_code(found))
 
 
 VIEW = View("restore", "Swap or recompute?", _inputs, _draw)

@@ -14,7 +14,7 @@ from planner.analysis.spike_simulated import Asked as Run
 from planner.errors import InputError
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
-from planner.ui.components.common import show
+from planner.ui.components.common import show, side_by_side
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_overload_spike as words
@@ -72,7 +72,7 @@ def _draw(case: Case, asked: Asked) -> None:
     full = rejection(found.backlog_s, allowed_s)
     limited = rejection(found.backlog_s, allowed_s, client_limit=True)
     st.code(words.spike_response(full, limited), language="http", wrap_lines=True)
-    st.code(words.spike_alerts(spike), language="yaml")
+    st.code(words.spike_alerts(spike), language="yaml", wrap_lines=True)
     st.caption(sentence(words.alert_note(spike)))
 
 
@@ -96,7 +96,7 @@ def _storms(case: Case, asked: Asked, spike: SpikeSetting, known: Sequence[Spike
     if runs is None:
         return
     axes = _TIME, Axis("Requests sent (requests/s)", log=False)
-    for column, rule in zip(st.columns(2, gap="large"), STORM_RULES, strict=True):
+    for column, rule in zip(side_by_side(), STORM_RULES, strict=True):
         with column:
             own = [run for run in runs if run.rule == rule]
             title = words.storm_title(own, own[0].rule, spike)

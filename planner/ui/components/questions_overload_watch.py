@@ -14,7 +14,7 @@ from planner.plans.results import Plan
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.choices import workload_names
-from planner.ui.components.common import READABLE_PX, show
+from planner.ui.components.common import READABLE_PX, show, side_by_side
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.inputs import scenario_state
@@ -48,7 +48,7 @@ def _watch(case: Case, asked: Asked) -> None:
         drawn = words.firing_curves(runs)
         if drawn:
             show(curves(words.firing_title(runs), axes, drawn, words.firing_rules(case, capacity)), "chart-q-watch")
-    st.dataframe(words.alert_frame(alerts), hide_index=True, alt="Alert rules", height="content")
+    st.table(words.alert_frame(alerts), border="horizontal", hide_index=True, alt="Alert rules")
     beside(words.watch_rows(limit, runs), "The queue rule by formula and simulated")
     why(words.threshold_formula(capacity, case, limit), words.watch_notes(runs, case))
     setting("Load the rules with rule_files in prometheus.yml, and scrape each replica's /metrics", prometheus_rules(plan), "yaml")
@@ -87,7 +87,7 @@ def _drift(case: Case, asked: Asked) -> None:
         with answer.container():
             say(Explanation(words.drift_answer(seen_workload.name, effect, request), "", ""))
     axes = Axis("Tokens", log=True), Axis("Requests at or below (%)", log=False)
-    left, right = st.columns(2, gap="large")
+    left, right = side_by_side()
     sides = (
         (left, "Prompt", planned.prompt_tokens, seen.prompt_tokens, found[0]),
         (right, "Output", planned.output_tokens, seen.output_tokens, found[2]),

@@ -1,11 +1,13 @@
 """What "Batch work by the day" shows: rows of its chart and tables, and its sentences."""
 
+import shlex
 from collections.abc import Sequence
 
 import pandas as pd
 
 from planner.analysis.offline_levers import CERTAINTY, INTERRUPTION_MINUTES, ApiBill, Bill, Lever, Saving, Terms, over_windows
 from planner.analysis.offline_simulated import SimulatedOffline
+from planner.exporters.flags import served_name
 from planner.offline_case import OfflineCase
 from planner.ui.charts.base import Row
 from planner.ui.views.questions import Beside
@@ -129,7 +131,7 @@ def window_frame(bill: Bill, terms: Terms) -> pd.DataFrame:
         {
             "Hours a day": [figure(each.hours) for each in found],
             "Replicas": [f"{each.replicas:,}" for each in found],
-            f"On spot, {CERTAINTY:.0%} sure to be done": [f"{each.on_spot:,}" for each in found],
+            f"On spot, {percent(CERTAINTY)} sure to be done": [f"{each.on_spot:,}" for each in found],
         }
     )
 
@@ -295,7 +297,7 @@ def offline_why(base: Bill, asked: OfflineCase) -> tuple[list[str], list[str]]:
     return formulas, notes
 
 
-def offline_code(last: Bill) -> str:
+def offline_code(last: Bill, asked: OfflineCase) -> str:
     """Return how to run the work with every lever that saves."""
     way = last.way
     flags = [f"--tensor-parallel-size {way.machine.gpus}"]
@@ -305,4 +307,4 @@ def offline_code(last: Bill) -> str:
         flags.append("--kv-cache-dtype fp8")
     flags.append("--enable-prefix-caching" if way.cached else "--no-enable-prefix-caching")
     flags.append(f"--max-num-seqs {max(int(last.fleet.batch), 1)}")
-    return "vllm run-batch -i requests.jsonl -o answers.jsonl --model <model> " + " ".join(flags)
+    return f"vllm run-batch -i requests.jsonl -o answers.jsonl --model {shlex.quote(served_name(asked.model))} " + " ".join(flags)

@@ -176,6 +176,11 @@ def admit_rows(offered: Offered, bounds: DoorBounds, sigma: float, studied: Stud
     ]
 
 
+def admit_formulas(found: AdmissionLimit) -> tuple[str, str]:
+    """Return the derivation of the chunk, and of what may wait."""
+    return found.chunk.explanation.formula, f"{found.explanation.formula} = {found.backlog_tokens:,.0f} prompt tokens"
+
+
 def admit_notes(case: Case, offered: Offered, studied: Studied | None) -> list[str]:
     """Return what the figures rest on."""
     notes = [

@@ -30,7 +30,7 @@ def restore_answer(found: SwapOrRecompute, context_tokens: float, copies: Copies
     way = "Copying out and in" if found.swap_wins else "Computing again"
     context = plural(context_tokens, "token", figure(context_tokens))
     return (
-        f"{way} is {figure(slower / max(faster, 1e-12))} × faster: {seconds(found.recompute_s)} to compute {context} again, "
+        f"{way} is {figure(slower / max(faster, 1e-12))}× faster: {seconds(found.recompute_s)} to compute {context} again, "
         f"{seconds(found.swap_s)} to copy them both ways at {rate}; vLLM computes again"
     )
 
@@ -61,9 +61,7 @@ def context_title(points: Sequence[RestorePoint]) -> str:
     wins = [point.swap_s < point.recompute_s for point in points]
     if all(wins):
         low, high = sorted(point.recompute_s / max(point.swap_s, 1e-12) for point in (points[0], points[-1]))
-        return (
-            f"Copying is faster at every context, {figure(low)} × to {figure(high)} ×: attention makes long ones dearer to compute"
-        )
+        return f"Copying is faster at every context, {figure(low)}× to {figure(high)}×: attention makes long ones dearer to compute"
     if not any(wins):
         return "Computing again is faster at every context that is shown"
     first = next(point.context_tokens for point, won in zip(points, wins, strict=True) if won)
@@ -267,6 +265,12 @@ def restore_setting(found: SwapOrRecompute, runs: Sequence[TightRun] | None, sha
     return f"{first}. Keep prefix caching on; host memory would be slower than computing again at this copy size"
 
 
-CODE = """--enable-prefix-caching --kv-offloading-size 64   # GiB of host memory, over all GPUs of the replica
-python planner/calibration/collect_links.py --quick --out links.jsonl   # measures your copies by size, each way
-"""
+def restore_code(found: SwapOrRecompute) -> str:
+    """Return the flags, with memory of the host only where copying wins, and the command that measures the host's link."""
+    flags = "--enable-prefix-caching"
+    if found.swap_wins:
+        flags += " --kv-offloading-size 64   # GiB of host memory, over all GPUs of the replica"
+    return (
+        f"{flags}\n"
+        "python planner/calibration/collect_links.py --quick --out links.jsonl   # measures your copies by size, each way\n"
+    )

@@ -13,7 +13,8 @@ from planner.simulator.clients import Retry
 from planner.ui.charts.curves import Curve, Place, Rule
 from planner.ui.colours import GREY, HUES
 from planner.ui.views.questions import Beside
-from planner.ui.words import DASH, figure, percent, rate, seconds
+from planner.ui.words import DASH, NBSP, figure, percent, rate, seconds
+from planner.units import MINUTE_S
 
 RULES: dict[RuleName, str] = {
     "no bound": "no bound",
@@ -28,6 +29,8 @@ RETRIES: dict[str, Retry] = {
     "exponential, with jitter": "exponential",
     "after Retry-After, with jitter": "as told",
 }
+_OF_A_GATEWAY: tuple[RuleName, ...] = ("deadline", "predicted")
+_OF_THE_ENGINE: tuple[RuleName, ...] = ("requests", "tokens")
 _ABOVE: Place = "above left"
 _BELOW: Place = "below right"
 _EARLY = 0.02
@@ -194,7 +197,7 @@ def spike_rows(found: Backlog, runs: Sequence[SpikeRun] | None) -> list[Beside]:
     """Return the queue's arithmetic beside the simulated runs."""
     none = None if runs is None else next(run for run in runs if run.rule == "no bound")
     kept = None if runs is None else best_rule(runs).good_in_spike
-    again = None if none is None else recovered(none)
+    again = None if none is None else _as_drained(none, found.drain_s)
     parts = (
         "The formula has one server of fixed speed. The engine is one only once its batch is full; before that the batch takes in "
         "part of the spike, and every token slows down instead."
@@ -211,6 +214,15 @@ def spike_rows(found: Backlog, runs: Sequence[SpikeRun] | None) -> list[Beside]:
         Beside("Good again after the spike", DASH if found.drain_s is None else seconds(found.drain_s), again, retries),
         Beside("Lost", percent(found.excess_share), None if kept is None else percent(1.0 - kept), lost),
     ]
+
+
+def _as_drained(run: SpikeRun, drain_s: float | None) -> str:
+    """Return when good answers were back, in the unit of the formula's figure beside it."""
+    back_s = run.recovery_s
+    in_seconds = drain_s is not None and drain_s <= 2.0 * MINUTE_S
+    if back_s is None or back_s <= 2.0 * MINUTE_S or not in_seconds:
+        return recovered(run)
+    return f"{figure(back_s)}{NBSP}s"
 
 
 def spike_formulas(found: Backlog, setting: SpikeSetting, bounds: DoorBounds) -> list[str]:
@@ -265,11 +277,23 @@ def spike_notes(case: Case, setting: SpikeSetting, runs: Sequence[SpikeRun] | No
 
 def spike_setting(runs: Sequence[SpikeRun] | None) -> str:
     """Return what to set."""
-    best = "" if runs is None else f" Best here: {RULES[best_rule(runs).rule]}."
+    best = "" if runs is None else f" {_best_here(runs)}"
     return (
         f"Bound what is inside, not only what waits.{best} Answer the rest at once with Retry-After, and let clients "
         "add jitter and stop "
         "after a few tries"
+    )
+
+
+def _best_here(runs: Sequence[SpikeRun]) -> str:
+    """Return the rule that keeps most, and beside one that only a gateway has the better of the engine's own."""
+    best = best_rule(runs)
+    if best.rule not in _OF_A_GATEWAY:
+        return f"Best here: {RULES[best.rule]}."
+    own = best_rule([run for run in runs if run.rule in _OF_THE_ENGINE])
+    return (
+        f"Best here: {RULES[best.rule]} by a gateway ({percent(best.good_in_spike)} good); of vLLM's own bounds "
+        f"{RULES[own.rule]} ({percent(own.good_in_spike)})."
     )
 
 

@@ -11,8 +11,9 @@ from planner.drift_check import FleetEffect
 from planner.exporters.alerts import Alert
 from planner.plans.results import Plan
 from planner.ui.charts.curves import Curve, Place, Rule
+from planner.ui.views.calibrate_fit import signed
 from planner.ui.views.questions import Beside
-from planner.ui.words import DASH, figure, percent, plural, rate, seconds, usd
+from planner.ui.words import DASH, NBSP, figure, literal, percent, plural, rate, seconds, sentence, usd
 
 _LATER = "azure-conversation-2024"
 _VERDICTS = {"same": "no difference", "small": "within 5 %", "drifted": "drifted"}
@@ -28,14 +29,14 @@ def watch_answer(alerts: Sequence[Alert], plan: Plan) -> str:
 
 
 def alert_frame(alerts: Sequence[Alert]) -> pd.DataFrame:
-    """Return the rules as a table: what is seen, for how long, who is told, what to do."""
+    """Return the rules as a table of Markdown: what is seen, for how long, who is told, what to do."""
     return pd.DataFrame(
         {
-            "Rule": [alert.name.removeprefix("Headroom") for alert in alerts],
-            "What is seen": [alert.sign for alert in alerts],
-            "For": [f"{alert.hold_minutes} min" for alert in alerts],
+            "Rule": [literal(alert.name.removeprefix("Headroom")) for alert in alerts],
+            "What is seen": [sentence(alert.sign) for alert in alerts],
+            "For": [f"{alert.hold_minutes}{NBSP}min" for alert in alerts],
             "Who is told": ["woken" if alert.severity == "page" else "by ticket" for alert in alerts],
-            "What to do": [alert.action for alert in alerts],
+            "What to do": [sentence(alert.action) for alert in alerts],
         }
     )
 
@@ -137,7 +138,7 @@ def shift_frame(shifts: Sequence[Shift]) -> pd.DataFrame:
             "Figure": [shift.figure for shift in shifts],
             "Planned": [_value(shift.planned, shift.unit) for shift in shifts],
             "Seen": [_value(shift.seen, shift.unit) for shift in shifts],
-            "Change": [DASH if shift.change is None else f"{100.0 * shift.change:+.0f} %" for shift in shifts],
+            "Change": [DASH if shift.change is None else signed(100.0 * shift.change) for shift in shifts],
             "Distance D": [DASH if shift.distance is None else f"{shift.distance:.3f}" for shift in shifts],
             "Chance of it": [_chance(shift.p_value) for shift in shifts],
             "Verdict": [_VERDICTS[shift.verdict] for shift in shifts],
@@ -211,7 +212,7 @@ def threshold_formula(capacity_rps: float | None, case: Case, limit: int | None)
     """Return the queue threshold with its numbers put in; empty without a TTFT target."""
     if limit is None:
         return ()
-    return (f"{figure(capacity_rps)} requests/s × {figure(case.ttft_p99_s)} s = {limit} requests",)
+    return (f"{figure(capacity_rps)} requests/s × {figure(case.ttft_p99_s)} s ≈ {limit} requests",)
 
 
 def work_formula(work: Work) -> str:
