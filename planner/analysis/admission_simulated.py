@@ -14,7 +14,8 @@ from planner.analysis.steps import require_positive
 from planner.errors import InputError
 from planner.parallel import in_parallel
 from planner.simulator import SimulationOptions, met
-from planner.simulator.clients import COME_IN, Answer, Clients, Door, Fate, Rules, Seen, Tries, simulate_clients
+from planner.simulator.clients import Clients, DoorRule, Fate, Rules, Tries, simulate_clients
+from planner.simulator.door import Failing
 from planner.workloads import GammaArrivals, PoissonArrivals, Requests
 
 Floats = npt.NDArray[np.float64]
@@ -117,23 +118,15 @@ def off_by(sigma: float, count: int, seed: int) -> Floats:
     return factors
 
 
-def _gate(case: Case, aims: Aims, gate: Gate, factors: Floats) -> Door | None:
+def _gate(case: Case, aims: Aims, gate: Gate, factors: Floats) -> DoorRule | None:
     if gate == "none":
         return None
-    predictor, most = Predictor(case, aims), door_bounds(case, aims).unfinished
-
-    def door(seen: Seen) -> Answer:
-        if gate == "cap":
-            return COME_IN if seen.unfinished < most else Answer(admit=False)
-        prediction = predictor.predict(seen).times(float(factors[seen.request]))
-        if predictor.verdict(prediction) == "admit":
-            return COME_IN
-        return Answer(admit=False, retry_after_s=predictor.retry_after_s(prediction))
-
-    return door
+    if gate == "cap":
+        return DoorRule("requests", door_bounds(case, aims).unfinished)
+    return DoorRule("predicted", forecast=Predictor(case, aims).forecast, off_by=factors)
 
 
-def _through(case: Case, requests: Requests, door: Door | None, clients: Clients | None = None) -> Tries:
+def _through(case: Case, requests: Requests, door: DoorRule | None, clients: Clients | None = None) -> Tries:
     rng = np.random.default_rng([case.seed, 12])
     return simulate_clients(requests, (case.limits, case.coefficients), Rules(door), clients or Clients(), rng)
 
@@ -220,19 +213,13 @@ def _remainder_run(case: Case, aims: Aims, stream: tuple[Offered, Requests], sig
     offered, requests = stream
     gate = _gate(case, aims, "predicted", off_by(sigma, len(requests), case.seed))
     assert gate is not None
-    failed = np.zeros(len(requests), np.bool_)
-
-    def door(seen: Seen) -> Answer:
-        answer = gate(seen)
-        failed[seen.request] |= not answer.admit
-        if answer.admit or way not in ("queue", "batch class"):
-            return answer
-        return Answer(admit=True, priority=int(way == "batch class"))
-
+    failing: Failing = way if way in ("queue", "batch class") else "reject"
     most = min(case.limits.max_num_seqs, door_bounds(case, aims).batch.sequences or 1)
     engine = case.with_limits(policy="priority", max_num_seqs=most) if way == "batch class" else case
     clients = Clients("as told", 1.0, _TRIES) if way == "come back" else Clients()
-    tries = _through(engine, requests, door, clients)
+    tries = _through(engine, requests, replace(gate, failing=failing), clients)
+    failed = np.zeros(len(requests), np.bool_)
+    failed[tries.request[tries.failed]] = True
     waits_s, good = _by_request(case, aims, tries, requests)
     load = None
     if way == "second pool":

@@ -1,5 +1,6 @@
 """What a door can predict of a request before it is let in: its first token and its time per output token."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +13,15 @@ from planner.analysis.goodput import largest_within
 from planner.analysis.steps import Chunk, Decoders, mixed_step_s, require_positive
 from planner.errors import InputError
 from planner.simulator import Target, latency_targets
-from planner.simulator.clients import Seen
+from planner.simulator.forecast import (
+    Forecast,
+    Inside,
+    foretold_tpot_s,
+    foretold_ttft_s,
+    keeps_tpot,
+    keeps_ttft,
+    retry_after_s,
+)
 
 Floats = npt.NDArray[np.float64]
 _TABLE = 24
@@ -144,42 +153,37 @@ class Predictor:
     """
 
     def __init__(self, case: Case, aims: Aims) -> None:
-        self.aims = aims
-        self.slots = slots_of(case)
-        self.leaving_rps = steady_batch(case, None).rate_rps
-        self._request_s = case.request_s
-        counts = np.concatenate([[0.0], np.unique(np.round(np.geomspace(1.0, self.slots + 1.0, _TABLE)))])
+        slots = slots_of(case)
+        counts = np.concatenate([[0.0], np.unique(np.round(np.geomspace(1.0, slots + 1.0, _TABLE)))])
         rates = [_prefill_rate(case, float(count), aims.tpot_s) for count in counts]
         steps_s = [_flow_step_s(case, max(float(count), 1.0)) for count in counts]
-        every = np.arange(self.slots + 1)
-        self._rates: list[float] = np.interp(every, counts, rates).tolist()
-        self._steps_s: list[float] = np.interp(every, counts, steps_s).tolist()
+        every = np.arange(slots + 1)
+        self.forecast = Forecast(
+            slots=slots,
+            leaving_rps=steady_batch(case, None).rate_rps,
+            outside_s=case.request_s,
+            ttft_s=aims.ttft_s,
+            most_tpot_s=math.inf if aims.planned_tpot_s is None else aims.planned_tpot_s,
+            margin=aims.margin,
+            rates=np.interp(every, counts, rates),
+            steps_s=np.interp(every, counts, steps_s),
+        )
 
-    def predict(self, seen: Seen) -> Prediction:
-        """Return the prediction for a request that the door sees.
-
-        The prompts before it and its own at the prefill rate; or, if longer, the wait for a place and its own prompt.
-        """
-        rate = self._rates[min(seen.decoding, self.slots - 1)]
-        tpot_s = self._steps_s[min(seen.unfinished + 1, self.slots)]
-        if rate <= 0.0:
-            return Prediction(None, tpot_s)
-        places_s = max(seen.unfinished + 1 - self.slots, 0) / self.leaving_rps
-        prompts_s = (seen.waiting_prompt_tokens + seen.prompt_tokens) / rate
-        return Prediction(max(prompts_s, places_s + seen.prompt_tokens / rate) + self._request_s, tpot_s)
+    def predict(self, inside: Inside, prompt_tokens: int) -> Prediction:
+        """Return the prediction for a request of so many prompt tokens that finds the engine so [token]."""
+        ttft_s = foretold_ttft_s(self.forecast, inside, prompt_tokens)
+        return Prediction(None if math.isnan(ttft_s) else ttft_s, foretold_tpot_s(self.forecast, inside))
 
     def verdict(self, prediction: Prediction) -> Verdict:
         """Return whether both targets would hold."""
-        if self.aims.planned_tpot_s is not None and prediction.tpot_s > self.aims.planned_tpot_s:
+        if not keeps_tpot(self.forecast, prediction.tpot_s):
             return "TPOT would be missed"
-        ttft_s = prediction.ttft_s
-        within = ttft_s is not None and ttft_s * (1.0 + self.aims.margin) <= self.aims.ttft_s
+        within = prediction.ttft_s is not None and keeps_ttft(self.forecast, prediction.ttft_s)
         return "admit" if within else "TTFT would be missed"
 
     def retry_after_s(self, prediction: Prediction) -> float:
         """Return when a client should come back: once the queue is short enough, in whole seconds, at least one [s]."""
-        late_s = 0.0 if prediction.ttft_s is None else prediction.ttft_s - self.aims.ttft_s
-        return float(np.ceil(max(late_s, 1.0)))
+        return retry_after_s(self.forecast, math.nan if prediction.ttft_s is None else prediction.ttft_s)
 
 
 def _prefill_rate(case: Case, decoding: float, tpot_s: float | None) -> float:

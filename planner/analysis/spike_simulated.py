@@ -13,7 +13,7 @@ from planner.analysis.predictor import Aims, Predictor, door_bounds
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
 from planner.simulator import Metric, meets, token_gaps_s
-from planner.simulator.clients import COME_IN, Answer, Clients, Door, Fate, Retry, Rules, Seen, Tries, simulate_clients
+from planner.simulator.clients import Clients, DoorRule, Fate, Retry, Rules, Tries, simulate_clients
 from planner.token_costs import token_costs_s
 from planner.workloads import Requests
 
@@ -110,28 +110,10 @@ def rules_of(case: Case, setting: SpikeSetting, wanted: Asked) -> Rules:
         return Rules()
     if wanted.rule == "deadline":
         return Rules(deadline_s=setting.aims.ttft_s - case.request_s)
-    return Rules(_door(case, setting, wanted))
-
-
-def _door(case: Case, setting: SpikeSetting, wanted: Asked) -> Door:
-    bounds, rule = door_bounds(case, setting.aims), wanted.rule
-    predictor = Predictor(case, setting.aims) if rule == "predicted" or wanted.retry == "as told" else None
-
-    def door(seen: Seen) -> Answer:
-        prediction = None if predictor is None else predictor.predict(seen)
-        if rule == "requests":
-            admit = seen.unfinished < bounds.unfinished
-        elif rule == "tokens":
-            admit = seen.waiting_prompt_tokens < bounds.waiting_prompt_tokens
-        else:
-            admit = predictor is not None and prediction is not None and predictor.verdict(prediction) == "admit"
-        if admit:
-            return COME_IN
-        if predictor is None or prediction is None:
-            return Answer(admit=False)
-        return Answer(admit=False, retry_after_s=predictor.retry_after_s(prediction))
-
-    return door
+    bounds, tells = door_bounds(case, setting.aims), wanted.retry == "as told"
+    forecast = Predictor(case, setting.aims).forecast if tells or wanted.rule == "predicted" else None
+    bound = {"requests": bounds.unfinished, "tokens": bounds.waiting_prompt_tokens, "predicted": None}[wanted.rule]
+    return Rules(DoorRule(wanted.rule, bound, forecast))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,10 +150,7 @@ class SpikeRun:
 def spike_runs(
     case: Case, setting: SpikeSetting, wanted: Sequence[Asked], tell: Callable[[str, float], None] | None = None
 ) -> list[SpikeRun]:
-    """Return the runs that are wanted, on the same requests; tell : gets progress.
-
-    One after the other: the door is asked in Python, where threads only wait for each other.
-    """
+    """Return the runs that are wanted, on the same requests; tell : gets progress."""
     requests = spike_requests(case, setting)
     runs = []
     for index, one in enumerate(wanted):

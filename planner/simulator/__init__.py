@@ -36,7 +36,8 @@ from planner.simulator.result import (
     Verdict,
     seen_by_clients,
 )
-from planner.simulator.run import SimulationOptions, simulate, warm_up
+from planner.simulator.run import SimulationOptions, simulate
+from planner.simulator.warming import warm_up
 
 __all__ = [
     "TARGET_PERCENTILE",

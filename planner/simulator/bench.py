@@ -26,7 +26,8 @@ from planner.simulator.metrics import summarise
 from planner.simulator.plain_loop import Sequence as PlainSequence
 from planner.simulator.plain_run import run_plain, step_time_of
 from planner.simulator.result import SimulationResult
-from planner.simulator.run import simulate, warm_up
+from planner.simulator.run import simulate
+from planner.simulator.warming import warm_up
 from planner.step_coefficients import coefficients_for
 from planner.step_model import StepCoefficients
 

@@ -15,6 +15,7 @@ from numba.core import config
 from numba.extending import register_jitable
 
 from planner import step_model
+from planner.simulator import forecast
 
 numba_config: Any = config
 njit: Any = numba.njit
@@ -24,6 +25,8 @@ _PACKAGE_DIR = Path(__file__).resolve().parent
 _SOURCES = (
     _PACKAGE_DIR / "chunks.py",
     _PACKAGE_DIR / "compiled.py",
+    _PACKAGE_DIR / "door_layout.py",
+    _PACKAGE_DIR / "forecast.py",
     _PACKAGE_DIR / "layout.py",
     *sorted(_PACKAGE_DIR.glob("kernel*.py")),
     Path(step_model.__file__),
@@ -38,6 +41,7 @@ _FORMULAS = (
     step_model.weights_s,
     step_model.decode_attention_s,
     step_model.prefill_attention_s,
+    *forecast.FORMULAS,
 )
 
 for _formula in _FORMULAS:

@@ -161,6 +161,7 @@ def _end_outputs(k: State, step: int) -> None:
     while slot != n.NONE:
         request = k.slots[slot, n.REQUEST]
         k.times[n.FINISH, request] = k.f[n.END]
+        k.asked[n.PRODUCED, request] = k.asked[n.OUTPUT, request]
         if k.g[n.ASYNC]:
             if _foreseen(k.g, k.asked, request):
                 remove_decoding(k, slot)

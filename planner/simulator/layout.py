@@ -201,7 +201,7 @@ OUTPUT = 1
 RANK = 2
 PREEMPTED = 3
 CACHED = 4
-PRODUCED = 5
+PRODUCED = 5  # tokens brought before the latest preemption; all of them once the request has ended
 KNOWN_HIT = 6  # prompt tokens that the prefix cache is said to hold, whole blocks
 ASKED_ROWS = 7
 

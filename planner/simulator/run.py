@@ -1,6 +1,5 @@
 """Simulates one engine over a list of requests."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -9,8 +8,7 @@ import numpy.typing as npt
 
 from planner.errors import InputError
 from planner.simulator import layout as n
-from planner.simulator.compiled import is_compiled
-from planner.simulator.inputs import Intake, RequestArrays, RequestTable, take_in
+from planner.simulator.inputs import Intake, RequestArrays, take_in
 from planner.simulator.kernel import OUT_OF_STEPS, STUCK, run_kernel
 from planner.simulator.kernel_log import GAP_BINS_PER_OCTAVE, GAP_FIRST_OCTAVE
 from planner.simulator.layout import State
@@ -96,15 +94,6 @@ def simulate(
         raise InputError("stop", options.stop, 'must be "length" or "eos"', "Choose one of the two")
     run = _run(take_in(requests, limits, options.priorities), limits, coefficients, options)
     return result_of_run(run, requests, limits, options)
-
-
-def warm_up(say: Callable[[str], None]) -> None:
-    """Compile the loop, or load it from disk, so that the first simulation doesn't wait; `say` gets a line before and after."""
-    say("Loading the simulator" if is_compiled() else "Compiling the simulator: about half a minute, once")
-    table = RequestTable(np.array([0.0]), np.array([8], np.int64), np.array([2], np.int64))
-    one = StepCoefficients(**(dict.fromkeys(StepCoefficients._fields, 0.0) | {"layers_s": 1.0}))
-    simulate(table, EngineLimits(max_num_seqs=1, max_num_batched_tokens=8, block_size=16, num_blocks=4), one)
-    say("The simulator is ready")
 
 
 def _run(intake: Intake, limits: EngineLimits, coefficients: StepCoefficients, options: SimulationOptions) -> Run:

@@ -24,7 +24,7 @@ from planner.analysis.served import saturated_rps
 from planner.analysis.spike_simulated import RETRIES, Asked, SpikeRun, SpikeSetting, spike_requests, spike_runs, storm_runs
 from planner.cases import textbook_case
 from planner.errors import InputError
-from planner.simulator.clients import Seen
+from planner.simulator.forecast import Inside
 from planner.ui.views.questions_overload_spike import goodput_title, spike_rows
 from planner.workloads import load_workload
 
@@ -147,10 +147,10 @@ def test_a_target_that_one_sequence_misses_leaves_no_batch() -> None:
 @given(waiting=st.integers(0, 100_000), decoding=st.integers(0, 60), more=st.integers(1, 20_000))
 def test_a_longer_queue_is_never_predicted_to_be_quicker(waiting: int, decoding: int, more: int) -> None:
     predictor = Predictor(textbook_case().with_limits(max_num_seqs=SEQS), Aims(1.0, 0.030))
-    short = Seen(0.0, 0, 500, decoding + 2, decoding, waiting)
+    short = Inside(decoding + 2, decoding, waiting)
     long = short._replace(waiting_prompt_tokens=waiting + more)
-    assert predictor.predict(long).ttft_s >= predictor.predict(short).ttft_s
-    assert predictor.predict(short._replace(unfinished=decoding + 90)).ttft_s >= predictor.predict(short).ttft_s
+    assert predictor.predict(long, 500).ttft_s >= predictor.predict(short, 500).ttft_s
+    assert predictor.predict(short._replace(unfinished=decoding + 90), 500).ttft_s >= predictor.predict(short, 500).ttft_s
 
 
 def test_the_spike_comes_at_the_rates_that_were_asked_for(case: Case, setting: SpikeSetting) -> None:
