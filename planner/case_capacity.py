@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from planner.analysis.case import Case
 from planner.analysis.served import with_knobs
-from planner.engines import EngineConfig, engine_defaults, limit_to_model_length
+from planner.engines import ENGINE_TITLES, EngineConfig, engine_defaults, limit_to_model_length
 from planner.parallel import in_parallel
 from planner.plans.capacity import SEARCH_REQUESTS, Replica, demand_for
 from planner.plans.rates import capacity_of
@@ -46,7 +46,9 @@ def default_setting(case: Case) -> Setting:
     """Return what the engine's own version takes on this GPU when nothing is set."""
     own = _defaults(case)
     return Setting(
-        f"Default of {own.engine} {own.version}", min(own.max_num_seqs, own.max_num_batched_tokens), own.max_num_batched_tokens
+        f"Default of {ENGINE_TITLES[own.engine]} {own.version}",
+        min(own.max_num_seqs, own.max_num_batched_tokens),
+        own.max_num_batched_tokens,
     )
 
 

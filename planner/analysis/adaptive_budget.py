@@ -14,6 +14,7 @@ from planner.errors import InputError
 from planner.parallel import in_parallel
 from planner.simulator import Estimate, over_replications, percentile_s
 from planner.simulator.adaptive import AdaptiveResult, Observation, Range, simulate_adaptive
+from planner.units import percentage, signed_figure
 from planner.workloads import RateProfile, Requests, load_profile
 
 Floats = npt.NDArray[np.float64]
@@ -284,8 +285,9 @@ def adaptive_explanation(found: AdaptiveDay, rule: Rule, ttft_s: float) -> Expla
     best, points = found.best, abs(found.difference.value) * 100.0
     interval = ""
     if found.difference.low is not None and found.difference.high is not None:
-        interval = f" (95 % interval {found.difference.low * 100.0:+.1f} to {found.difference.high * 100.0:+.1f} points)"
-    shares = f"{found.adaptive.mean_good_share:.1%} of requests within both targets against {best.mean_good_share:.1%}"
+        interval = f" (95\N{NO-BREAK SPACE}% interval {_points(found.difference.low)} to {_points(found.difference.high)} points)"
+    mine, its = percentage(found.adaptive.mean_good_share, 1), percentage(best.mean_good_share, 1)
+    shares = f"{mine} of requests within both targets against {its}"
     if found.outcome == "beats":
         answer = f"The adaptive budget beats the best fixed one, {best.budget:,}, by {points:.1f} points{interval}: {shares}"
     elif found.outcome == "loses to":
@@ -296,10 +298,14 @@ def adaptive_explanation(found: AdaptiveDay, rule: Rule, ttft_s: float) -> Expla
     return Explanation(
         answer,
         f"good = TTFT ≤ {ttft_s:g} s and TPOT ≤ {rule.tpot_s * 1e3:g} ms; difference by day: "
-        + ", ".join(f"{(a - b) * 100:+.1f}" for a, b in zip(found.adaptive.good_share, best.good_share, strict=True))
+        + ", ".join(_points(a - b) for a, b in zip(found.adaptive.good_share, best.good_share, strict=True))
         + " points",
         f"The engine reads its token budget once, at start: no release of vLLM can move it while it runs; {held} the fixed budget",
     )
+
+
+def _points(share: float) -> str:
+    return signed_figure(share * 100.0)
 
 
 def usual_rate_rps(case: Case) -> float:

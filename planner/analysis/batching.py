@@ -8,6 +8,7 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.steps import Decoders, require_positive
 from planner.errors import InputError
 from planner.step_model import StepCoefficients, weights_s
+from planner.units import MS, US, percentage
 from planner.workloads import TokenLaw, expected_max_ratio
 from planner.workloads.laws import Tokens
 
@@ -59,8 +60,9 @@ def batching_gain(outputs: TokenLaw | Tokens, batch: int) -> BatchingGain:
 
     outputs : law of output tokens, or rows of them [token]; batch : at least 1 [request]
     """
-    ratio = expected_max_ratio(batch, outputs)
-    return _gain(batch, ratio, f"E[longest of {batch}] / E[output]")
+    law = outputs if isinstance(outputs, TokenLaw) else TokenLaw.from_rows(outputs)
+    ratio = expected_max_ratio(batch, law)
+    return _gain(batch, ratio, f"E[longest of {batch}] / E[output] = {ratio * law.mean:.4g} / {law.mean:.4g} tokens")
 
 
 def _gain(batch: int, ratio: float, formula: str) -> BatchingGain:
@@ -70,7 +72,8 @@ def _gain(batch: int, ratio: float, formula: str) -> BatchingGain:
         ratio,
         wasted,
         Explanation(
-            f"A static batch of {batch:,} decodes {ratio:.2f} times the steps of one that refills; {wasted:.0%} of its rows idle.",
+            f"A static batch of {batch:,} decodes {ratio:.2f} times the steps of one that refills; {percentage(wasted)} of its "
+            "rows idle.",
             f"{formula} = {ratio:.4g}",
             "Serve with continuous batching (every current engine does); without it, sort requests by length.",
         ),
@@ -168,8 +171,8 @@ def budget_knee(paper_tokens: float, decoders: Decoders, c: StepCoefficients) ->
     explanation = Explanation(
         f"The linear layers turn compute-bound at {linear:.1f} tokens a step; with {decoders.sequences:g} sequences that decode at "
         f"{decoders.context_tokens:g} tokens, FLOPs equal all reads at {joint} tokens.",
-        f"{weights:.4g} s of weights / {c.linear_s_per_token:.4g} s per token; the data sheet alone says {paper_tokens:.1f}, as "
-        "kernels reach less of peak compute than of bandwidth",
+        f"{weights / MS:.4g} ms of weights / {c.linear_s_per_token / US:.4g} µs per token; the data sheet alone says "
+        f"{paper_tokens:.1f}, as kernels reach less of peak compute than of bandwidth",
         "Take --max-num-batched-tokens from the TPOT target: below the knee prefill wastes weight reads, past it every token adds "
         "to inter-token latency.",
     )

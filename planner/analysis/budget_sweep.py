@@ -7,6 +7,7 @@ from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
 from planner.analysis.served import Served, saturated_rps, serve, with_knobs
 from planner.parallel import in_parallel
+from planner.units import percentage
 
 Metric = Literal["ttft", "e2e"]
 
@@ -110,8 +111,8 @@ def knee_of(found: Sweep, metric: Metric, bound_s: float | None) -> Knee:
     name = "TTFT" if metric == "ttft" else "E2E"
     p95_s = point.p95_s(metric)
     explanation = Explanation(
-        f"The knee lies at budget {point.budget:,} and {point.load:.0%} of the saturating rate: {point.run.tokens_per_s:,.0f} "
-        f"output tokens/s at p95 {name} {_time(p95_s)}",
+        f"The knee lies at budget {point.budget:,} and {percentage(point.load)} of the saturating rate: "
+        f"{point.run.tokens_per_s:,.0f} output tokens/s at p95 {name} {_time(p95_s)}",
         f"power = tokens/s ÷ p95 {name} = {point.run.tokens_per_s:,.0f} / {p95_s:.3g} s = {point.power(metric):,.0f} tokens/s²: "
         f"the largest of {len(found.points)} simulated points",
         f"--max-num-batched-tokens {point.budget}",

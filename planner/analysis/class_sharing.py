@@ -71,7 +71,7 @@ def batch_share(
     bound = ""
     if room is not None:
         sequences = min(sequences, int(room / batch_context_tokens))
-        bound = f" = {read_tokens:,.0f} tokens, of which the cache leaves room for {room:,.0f}" if room < read_tokens else ""
+        bound = f", of which the cache leaves room for {room:,.0f}" if room < read_tokens else ""
     prefill = largest_chunk(interactive, tpot_s, c).chunk_tokens
     return BatchShare(
         kv_tokens,
@@ -82,7 +82,8 @@ def batch_share(
         Explanation(
             f"Beside {interactive.sequences:g} interactive sequences batch work may hold {kv_tokens:,.0f} tokens of KV, "
             f"{plural(sequences, 'sequence')} at {plural(batch_context_tokens, 'token', f'{batch_context_tokens:g}')}.",
-            f"({tpot_s * 1e3:g} ms - {alone_s * 1e3:.3f} ms) / {read_s * 1e9:.2f} ns per cached token{bound}",
+            f"({tpot_s * 1e3:g} ms - {alone_s * 1e3:.3f} ms) / {read_s * 1e9:.2f} ns per cached token = "
+            f"{read_tokens:,.0f} tokens{bound}",
             "Cap the batch class by KV tokens in front of the engine (a router or gateway), or give it an engine of its own; "
             "priority "
             "alone leaves its tokens in every step.",

@@ -9,7 +9,7 @@ from planner.analysis.steps import Decoders, prefill_s, require_tokens
 from planner.errors import InputError
 from planner.step_model import StepCoefficients
 from planner.token_costs import token_costs_s
-from planner.units import plural
+from planner.units import percentage, plural
 
 
 class Request(NamedTuple):
@@ -88,12 +88,20 @@ def request_fair_shares(requests: Sequence[Request], decoders: Decoders, c: Step
         jain_index(linear),
         Explanation(
             f"Counting requests gives the tenant with prompts of {plural(requests[heaviest].prompt_tokens, 'token')} "
-            f"{shares[heaviest]:.1%} of the engine.",
-            " : ".join(f"{value * 1e3:.1f} ms" for value in linear) + " a request",
+            f"{percentage(shares[heaviest], 1)} of the engine.",
+            "; ".join(_cost(request, weights, value) for request, value in zip(requests, linear, strict=True))
+            + f"; {linear[heaviest] * 1e3:.1f} of {sum(linear) * 1e3:.1f} ms = {percentage(shares[heaviest], 1)}",
             "Schedule by a virtual token counter with these weights, lifted when a tenant returns so that idle time banks no "
             "credit; "
             "enforce it in the gateway where the engine has no tenants.",
         ),
+    )
+
+
+def _cost(request: Request, weights: TokenWeights, linear_s: float) -> str:
+    return (
+        f"{request.prompt_tokens:,.0f} × {weights.prefill_token_s * 1e6:.2f} µs + {request.output_tokens:,.0f} × "
+        f"{weights.decode_token_s * 1e6:.1f} µs = {linear_s * 1e3:.1f} ms"
     )
 
 

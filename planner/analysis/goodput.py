@@ -10,7 +10,7 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.steps import decode_step_s, require_positive, require_tokens
 from planner.errors import InputError
 from planner.step_model import StepCoefficients
-from planner.units import plural
+from planner.units import percentage, plural
 
 Floats = npt.NDArray[np.float64]
 
@@ -133,8 +133,8 @@ def compare_batches(smaller: int, larger: int, context_tokens: float, tpot_s: fl
         gain,
         goodput,
         Explanation(
-            f"From {smaller} to {larger} sequences throughput changes by {gain:+.1%}; the larger {met} {tpot_s * 1e3:g} ms, so its "
-            f"goodput is {goodput:.0f} tokens/s.",
+            f"From {smaller} to {larger} sequences throughput changes by {percentage(gain, 1, signed=True)}; the larger {met} "
+            f"{tpot_s * 1e3:g} ms, so its goodput is {goodput:.0f} tokens/s.",
             f"{larger}/{large_s * 1e3:.3f} ms against {smaller}/{small_s * 1e3:.3f} ms",
             "Compare configurations by goodput at the percentile that was promised, never by tokens per second alone.",
         ),

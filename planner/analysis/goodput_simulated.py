@@ -13,9 +13,11 @@ from planner.analysis.served import SAME, Served, all_at_once, flow, serve, serv
 from planner.errors import InputError
 from planner.parallel import in_parallel
 from planner.simulator import SimulationOptions
+from planner.units import percentage
 from planner.workloads import Requests
 
 _OPTIONS = SimulationOptions(over_time=False)
+_ALL_BUT = 0.995
 _GENERATIONS = 8
 _FEWEST = 1200
 _RATE_SHARES = (0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.25)
@@ -182,7 +184,7 @@ def _over_rates(case: Case, promise: Promise, seqs: int, runs: tuple[Sequence[fl
     return RateCurve(seqs, tuple(point for point in in_parallel(at, rates) if point is not None))
 
 
-def goodput_explanation(found: SimulatedGoodput, promise: Promise, formula: BestBatch) -> Explanation:
+def goodput_explanation(found: SimulatedGoodput, promise: Promise) -> Explanation:
     """Return what simulation says of the best max_num_seqs, and what is lost past it."""
     best, fastest, setting = found.best, found.fastest, found.best_setting
     peak = setting.best
@@ -192,21 +194,21 @@ def goodput_explanation(found: SimulatedGoodput, promise: Promise, formula: Best
         answer = "No batch serves a request within both targets"
     elif fastest.batch > best.batch:
         answer = (
-            f"Goodput is largest with {best.batch} sequences; {fastest.batch} make {more:.0%} more tokens a second and "
-            f"{lost:.0%} less goodput"
+            f"Goodput is largest with {best.batch} sequences; {fastest.batch} make {percentage(more)} more tokens a second and "
+            f"{'hardly any' if lost >= _ALL_BUT else f'{percentage(lost)} less'} goodput"
         )
     else:
         answer = f"Goodput and throughput are both largest with {best.batch} sequences: no larger batch makes more tokens a second"
     reach = "reaches the most" if setting.max_num_seqs != found.own_max_num_seqs else "is as good as any tried"
     beside = (
-        f"; {fastest.batch}: {fastest.run.tokens_per_s:,.0f} tokens/s, {fastest.run.good_share:.1%}"
+        f"; {fastest.batch}: {fastest.run.tokens_per_s:,.0f} tokens/s, {percentage(fastest.run.good_share, 1)}"
         if fastest.batch != best.batch
         else ""
     )
     return Explanation(
         answer,
-        f"{best.batch} in the batch: {best.run.tokens_per_s:,.0f} tokens/s, {best.run.good_share:.1%} of requests within TTFT "
-        f"{promise.ttft_s:g} s and TPOT {promise.tpot_s * 1e3:g} ms{beside}. Decode alone: {formula.explanation.formula}",
+        f"{best.batch} in the batch: {best.run.tokens_per_s:,.0f} tokens/s, {percentage(best.run.good_share, 1)} of requests "
+        f"within TTFT {promise.ttft_s:g} s and TPOT {promise.tpot_s * 1e3:g} ms{beside}",
         f"With requests that come by themselves max_num_seqs {setting.max_num_seqs} {reach}: {peak.run.good_rps:.3g} good "
         f"requests/s where {peak.rate_rps:.3g} come",
     )

@@ -10,7 +10,7 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.steps import prefill_s
 from planner.errors import InputError
 from planner.step_model import StepCoefficients
-from planner.units import plural
+from planner.units import duration, plural
 
 Order = Literal["fcfs", "shortest first"]
 
@@ -71,6 +71,7 @@ def head_of_line(long_tokens: float, short_tokens: float, shorts: int, c: StepCo
     blocked_s = prefill_s(long_tokens, c)
     delay_s = shortest.ttft_s[0] - fcfs.ttft_s[0]
     gain = fcfs.mean_s / shortest.mean_s
+    waits = f"{blocked_s:.3f} s" if blocked_s >= 1.0 else duration(blocked_s)
     behind = "A short prompt" if shorts == 1 else f"Each of {shorts} short prompts"
     return HeadOfLine(
         blocked_s,
@@ -79,10 +80,10 @@ def head_of_line(long_tokens: float, short_tokens: float, shorts: int, c: StepCo
         gain,
         delay_s,
         Explanation(
-            f"{behind} behind a prompt of {plural(long_tokens, 'token')} waits {blocked_s:.3f} s for its prefill; "
-            f"shortest first cuts mean TTFT by a factor of {gain:.1f} and delays the long one by {delay_s:.3f} s.",
-            f"{long_tokens:g} tokens × {c.linear_s_per_token * 1e6:.2f} µs + {long_tokens:g}²/2 pairs × "
-            f"{c.prefill_s_per_pair * 1e9:.3f} ns + head = {blocked_s:.4f} s",
+            f"{behind} behind a prompt of {plural(long_tokens, 'token')} waits {waits} for its prefill; shortest first "
+            f"cuts mean TTFT by a factor of {gain:.1f} and delays the long one by {duration(delay_s)}.",
+            f"{long_tokens:,.0f} tokens × {c.linear_s_per_token * 1e6:.2f} µs + {long_tokens:,.0f}²/2 pairs × "
+            f"{c.prefill_s_per_pair * 1e9:.3f} ns + head = {waits}",
             "--long-prefill-token-threshold lets short prompts in between the chunks of a long one; vLLM itself has fcfs and "
             "priority.",
         ),

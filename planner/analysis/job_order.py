@@ -10,6 +10,7 @@ from scipy.stats import kendalltau
 from planner.analysis.explanation import Explanation
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
+from planner.units import percentage
 
 Floats = npt.NDArray[np.float64]
 
@@ -77,8 +78,8 @@ def _explained(load: float, fcfs: float, smallest: float, untouched: float) -> E
         )
     gain = f"by a factor of {fcfs / smallest:.1f}" if smallest > 0.0 else "to nothing"
     return Explanation(
-        f"In a rush at {load:g} times capacity, serving the smallest job first cuts the mean wait {gain}: {untouched:.0%} of the "
-        "jobs don't wait at all, and the largest wait to the end of the rush.",
+        f"In a rush at {load:g} times capacity, serving the smallest job first cuts the mean wait {gain}: {percentage(untouched)} "
+        "of the jobs don't wait at all, and the largest wait to the end of the rush.",
         f"first come: ({load:g} - 1) / 2 = {fcfs:.3f} of the rush; smallest first: mean of load·F - 1/2 where load·F > 1, else 0 "
         f"= {smallest:.3f} of the rush",
         setting,

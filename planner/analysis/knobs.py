@@ -61,6 +61,13 @@ class Ceilings:
     explanation: Explanation
 
 
+_SUBJECT: dict[Ceiling, str] = {
+    "KV memory": "KV memory",
+    "compute ridge": "The compute ridge",
+    "TPOT target": "The TPOT target",
+}
+
+
 def ceilings(kv_tokens: float, context_tokens: float, tpot_s: float | None, c: StepCoefficients) -> Ceilings:
     """Return which ceiling binds max_num_seqs, and the token budget that goes with it.
 
@@ -91,7 +98,8 @@ def ceilings(kv_tokens: float, context_tokens: float, tpot_s: float | None, c: S
         margins,
         budget,
         Explanation(
-            f"{binds} binds first: {plural(seqs, 'sequence')} at {plural(context_tokens, 'token', f'{context_tokens:,.0f}')}.",
+            f"{_SUBJECT[binds]} binds first: {plural(seqs, 'sequence')} at "
+            f"{plural(context_tokens, 'token', f'{context_tokens:,.0f}')}.",
             listed + " sequences",
             f"--max-num-seqs {seqs}" + ("" if budget is None else f" --max-num-batched-tokens {budget}"),
         ),

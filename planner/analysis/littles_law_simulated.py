@@ -1,5 +1,6 @@
 """Little's law in simulated runs: how many are in flight over time, how they scatter, and what longer outputs do."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from planner.errors import InputError
 from planner.parallel import in_parallel
 from planner.queueing import ReplicaLimits, Traffic, arrival_cv2_of, mean_field
 from planner.simulator import WARM_UP_SHARE, Estimate, SimulationResult, over_replications, simulate
-from planner.units import GB
+from planner.units import GB, percentage
 from planner.workloads import Requests
 from planner.workloads.laws import MAX_TOKENS
 
@@ -299,7 +300,9 @@ def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: 
     if number is None or share is None or found.kv_bytes is None:
         return found.explanation
     limit = case.limits.max_num_seqs
-    if run is not None and not run.stable and found.duration_s is not None:
+    if run is not None and run.stable:
+        return Explanation(_simulated_answer(case, found, run), found.explanation.formula, _room(number, limit, run))
+    if run is not None and found.duration_s is not None:
         rate_rps = number / found.duration_s
         answer = (
             f"The queue grows without end: this replica doesn't serve {rate_rps:.4g} requests a second. If prefills "
@@ -315,11 +318,34 @@ def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: 
     else:
         tail = f"; twice the output would make them {longer.growth:.2g} times as many"
     return Explanation(
-        f"{number:.4g} requests are in flight and hold {found.kv_bytes / GB:.3g} GB of keys and values, {share:.1%} of the "
-        f"cache{tail}.",
+        f"{number:.4g} requests are in flight and hold {found.kv_bytes / GB:.3g} GB of keys and values, {percentage(share, 1)} of "
+        f"the cache{tail}.",
         found.explanation.formula,
         _room(number, limit, run),
     )
+
+
+def _simulated_answer(case: Case, found: InFlight, run: SimulatedFlight) -> str:
+    """Return what simulation says, with the fixed point beside it, whose prefills slow no one."""
+    number = run.in_flight.value
+    share = percentage(float(np.mean([each.kv_share for each in run.runs])), 1)
+    by_formula = f"{found.in_flight:.4g} and {(found.kv_bytes or 0.0) / GB:.3g} GB if prefills slowed no one"
+    growth = _simulated_growth(run)
+    if number > case.limits.max_num_seqs:
+        tail = f"max_num_seqs lets {case.limits.max_num_seqs} of them run, the rest wait"
+    elif growth is None:
+        tail = "with twice the output the queue would grow without end"
+    else:
+        tail = f"twice the output would make them {growth:.2g} times as many"
+    held = f"{number:.3g} requests are in flight and hold {run.kv_bytes / GB:.3g} GB of keys and values"
+    return f"{held}, {share} of the cache ({by_formula}); {tail}."
+
+
+def _simulated_growth(run: SimulatedFlight) -> float | None:
+    """Return how many times as many are in flight at twice the output [1]; None where the queue then grows."""
+    own, own_run = next((output, each) for output, each in run.by_output if each is run.runs[0])
+    twice = next((each for output, each in run.by_output if math.isclose(output, 2.0 * own)), None)
+    return twice.in_flight / own_run.in_flight if twice is not None and twice.stable else None
 
 
 def _room(number: float, limit: int, run: SimulatedFlight | None) -> str:

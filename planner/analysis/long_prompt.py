@@ -81,7 +81,7 @@ def long_prompt(
         Explanation(
             f"Inter-token latency goes from {_ms(before_s)} to {_ms(worst_s)} at worst, for {count}; {held}; afterwards it stays "
             f"at {_ms(after_s)} while the long context decodes.",
-            f"{prompt_tokens} tokens in chunks of {size} = {budget_tokens} - {decoders.sequences:g} decode rows",
+            f"{prompt_tokens:,} tokens in chunks of {size} = {budget_tokens:,} - {decoders.sequences:g} decode rows",
             "A smaller --max-num-batched-tokens bounds the worst step; --long-prefill-token-threshold lets others start in "
             "between.",
         ),

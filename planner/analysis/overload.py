@@ -8,6 +8,7 @@ from typing import NamedTuple
 from planner.analysis.explanation import Explanation
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
+from planner.units import percentage
 
 
 class Spike(NamedTuple):
@@ -57,7 +58,7 @@ def backlog(spike: Spike) -> Backlog:
         drain,
         excess,
         Explanation(
-            f"The spike leaves {work_s:.0f} s of work {drained}; {excess:.0%} of its requests exceed the capacity.",
+            f"The spike leaves {work_s:.0f} s of work {drained}; {percentage(excess)} of its requests exceed the capacity.",
             f"({spike.base_load:g} × {spike.factor:g} - 1) × {spike.duration_s:g} s = {work_s:.0f} s, drained at 1 - "
             f"{spike.base_load:g}",
             "Bound the queue (--max-num-queued-reqs, --max-num-queued-tokens) at what the TTFT target allows, and reject the "

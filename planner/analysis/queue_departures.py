@@ -18,6 +18,7 @@ from planner.errors import InputError
 from planner.parallel import in_parallel
 from planner.queueing import mg1_wait_s
 from planner.simulator import TARGET_PERCENTILE, EngineLimits, SimulationOptions, measured_s, percentile_s, simulate
+from planner.units import percentage
 from planner.workloads import Arrivals, PoissonArrivals, Requests
 
 Floats = npt.NDArray[np.float64]
@@ -383,14 +384,14 @@ def planned_explanation(found: Departures, formula: PlannedUtilisation) -> Expla
     """Return the utilisation to plan for, in words; formula : what the queue alone says."""
     planned, target = found.whole.planned, f"{found.target_s:g} s"
     if planned is None:
-        alone = "none does by" if formula.general is None else f"up to {formula.general:.1%} utilisation would by"
+        alone = "none does by" if formula.general is None else f"up to {percentage(formula.general, 1)} utilisation would by"
         answer = f"No load meets p99 TTFT of {target} on this engine; {alone} the queue's formula, M/G/1."
         return Explanation(answer, formula.explanation.formula, "Shorten the prompts, raise the target or use a faster GPU.")
-    alone = "that no load does" if formula.general is None else f"{formula.general:.1%}"
+    alone = "that no load does" if formula.general is None else f"{percentage(formula.general, 1)}"
     rate_rps = found.rate_rps(planned)
     return Explanation(
-        f"Plan for {planned:.1%} utilisation of prefill, {rate_rps:.3g} requests a second: there this engine's p99 TTFT reaches "
-        f"{target}. The queue's formula, M/G/1, says {alone}.",
+        f"Plan for {percentage(planned, 1)} utilisation of prefill, {rate_rps:.3g} requests a second: there this engine's p99 TTFT "
+        f"reaches {target}. The queue's formula, M/G/1, says {alone}.",
         formula.explanation.formula,
         formula.explanation.setting,
     )

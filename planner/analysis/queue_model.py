@@ -11,6 +11,7 @@ from planner.analysis.steps import prefill_s, require_positive
 from planner.errors import InputError
 from planner.queueing import mg1_sojourn_quantile_s, utilisation_for_quantile
 from planner.step_model import StepCoefficients
+from planner.units import percentage
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,7 +66,8 @@ def planned_utilisation(
     if general is None:
         answer = f"No load meets {percentile} TTFT of {target_s:g} s: a mean prefill takes {service.mean_s * 1e3:.1f} ms."
     else:
-        answer = f"The queue alone keeps {percentile} TTFT within {target_s:g} s up to {general:.1%} utilisation of prefill."
+        answer = f"The queue alone keeps {percentile} TTFT within {target_s:g} s up to {percentage(general, 1)} utilisation of "
+        answer += "prefill."
     return PlannedUtilisation(
         target_s,
         service,

@@ -23,6 +23,7 @@ from planner.errors import InputError
 from planner.parallel import in_parallel
 from planner.step_coefficients import compute_dtype_on
 from planner.step_model import StepCoefficients
+from planner.units import duration, percentage
 
 _LARGEST_BUDGET = 2**16
 _MOST_CHUNKS = 512
@@ -321,15 +322,16 @@ def frontier_explanation(found: Frontier, beside: Beside) -> Explanation | None:
 def why_elsewhere(bounds: BudgetBounds, parts: KneeParts, best: int | None) -> str:
     """Return why the measured knee is not the data sheet's, with this engine's figures."""
     knee = bounds.knee
-    ramp = parts.ramp_s / parts.bound_s
+    ramp = percentage(parts.ramp_s / parts.bound_s)
+    more = f" and {ramp} more because efficiency ramps up rather than turns a corner" if parts.ramp_s else ""
+    host = f", host {duration(parts.host_s)}" if parts.host_s else ""
     found = "" if best is None else f" The simulated budget with the most room is {best:,}."
     return (
         f"The data sheet's peak and bandwidth put the knee at {knee.paper_tokens:.0f} tokens, the rates that kernels reach at "
-        f"{knee.linear_tokens:.0f}. A step of {parts.tokens} tokens takes {parts.total_s * 1e3:.3g} ms: linear layers "
-        f"{parts.bound_s * 1e3:.3g} ms and {ramp:.0%} more because efficiency ramps up rather than turns a corner, attention "
-        f"{parts.attention_s * 1e3:.3g} ms, launches, head, activations and all-reduces {parts.fixed_s * 1e3:.3g} ms, host "
-        f"{parts.host_s * 1e3:.3g} ms. Those parts don't shrink with a smaller budget, so a measured curve bends elsewhere, and "
-        f"what a budget does to waiting prompts isn't in the roofline at all.{found}"
+        f"{knee.linear_tokens:.0f}. A step of {parts.tokens} tokens takes {duration(parts.total_s)}: linear layers "
+        f"{duration(parts.bound_s)}{more}, attention {duration(parts.attention_s)}, launches, head, activations and all-reduces "
+        f"{duration(parts.fixed_s)}{host}. Those parts don't shrink with a smaller budget, so a measured curve bends elsewhere, "
+        f"and what a budget does to waiting prompts isn't in the roofline at all.{found}"
     )
 
 

@@ -18,6 +18,7 @@ from planner.engines.defaults import (
     sglang_mem_fraction,
 )
 from planner.engines.versions import (
+    ENGINE_TITLES,
     ENGINE_VERSIONS,
     VLLM_KNOB_SINCE,
     EngineName,
@@ -29,6 +30,7 @@ from planner.engines.versions import (
 )
 
 __all__ = [
+    "ENGINE_TITLES",
     "ENGINE_VERSIONS",
     "POLICIES",
     "USER_SOURCE",

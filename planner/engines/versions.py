@@ -21,6 +21,8 @@ FIRST_VLLM_MINOR = 11
 LAST_VLLM_MINOR = 33
 _RETRIEVED = dt.date(2026, 11, 30)
 
+ENGINE_TITLES: dict[str, str] = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
+"""How each engine's makers write its name."""
 ENGINE_VERSIONS: dict[EngineName, tuple[str, ...]] = {
     "vllm": tuple(f"0.{minor}.0" for minor in range(FIRST_VLLM_MINOR, LAST_VLLM_MINOR + 1)),
     "sglang": ("0.5.23",),

@@ -10,6 +10,7 @@ ACCENT = "#0072B2"
 WARNING = "#D55E00"
 GREY = "#7A8692"
 FAINT = "#7A869233"
+_HUE_PERCENT = 70
 
 HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B57D00", "#2F8FC4")
 SHAPES = (
@@ -28,6 +29,20 @@ SHAPES = (
 # From little to much; the text colour that reads on each step is in `on_step`.
 STEPS = ("#CFE3F1", "#A5CBE5", "#74AFD6", "#4F9BCC", "#0072B2", "#00568A", "#003B61")
 _FIRST_DARK_STEP = 4
+
+
+def name_colour(hue: str) -> str:
+    """Return the colour of a name beside a mark of this hue: mixed with the theme's own text, as a text needs 4.5:1 on its ground.
+
+    >>> name_colour("#0072B2")
+    'color-mix(in srgb, #0072B2 70%, currentColor)'
+    """
+    return f"color-mix(in srgb, {hue} {_HUE_PERCENT}%, {INK})"
+
+
+def on_hue(hue: str) -> str:
+    """Return the colour of text on a mark of this hue: white on the dark one, nearly black on the others."""
+    return "#FFFFFF" if hue == ACCENT else "#0B1016"
 
 
 def gpu_colour(rank: int) -> str:

@@ -32,7 +32,7 @@ def test_the_knee_is_the_largest_power() -> None:
     found = knee_of(Sweep(points, (), 10.0, 100), "ttft", 1.9)
     assert found.point == points[2]
     assert found.within == points[3]
-    assert "budget 2,048 and 50% of the saturating rate" in found.explanation.answer
+    assert "budget 2,048 and 50\xa0% of the saturating rate" in found.explanation.answer
     assert knee_of(Sweep(points, (), 10.0, 100), "ttft", 0.5).within is None
     assert knee_of(Sweep(points, (), 10.0, 100), "ttft", None).within is None
 

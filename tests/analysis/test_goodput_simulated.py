@@ -54,7 +54,7 @@ def test_past_the_best_batch_throughput_rises_and_goodput_falls() -> None:
     assert all(point.good_tokens_per_s < 0.3 * best.good_tokens_per_s for point in past)
     assert best.run.tpot_p99_s <= 1.05 * TEXTBOOK.tpot_s
     assert best.batch < 89  # prefills share the steps, which decode alone leaves out
-    said = goodput_explanation(found, TEXTBOOK, formula_batch(CASE, TEXTBOOK))
+    said = goodput_explanation(found, TEXTBOOK)
     assert f"Goodput is largest with {best.batch} sequences" in said.answer
     assert "more tokens a second and" in said.answer
 
@@ -83,7 +83,7 @@ def test_the_own_setting_stays_where_no_other_serves_more_good_requests() -> Non
     most = max(curve.best.run.good_rps for curve in found.by_rate)
     assert found.best_setting.best.run.good_rps >= 0.99 * most
     assert found.best_setting.max_num_seqs == CASE.limits.max_num_seqs
-    said = goodput_explanation(found, promise, formula_batch(prefill, promise))
+    said = goodput_explanation(found, promise)
     assert f"max_num_seqs {CASE.limits.max_num_seqs} is as good as any tried" in said.setting
     assert "as many as the engine runs" not in said.answer
 

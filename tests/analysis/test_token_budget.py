@@ -136,8 +136,11 @@ def test_why_the_measured_knee_is_elsewhere_carries_the_engines_own_parts() -> N
     smooth = knee_parts(soft, LOAD.decoders, bounds.knee.linear_tokens)
     assert smooth.ramp_s / smooth.bound_s == pytest.approx(2**0.5 - 1.0, abs=0.01)
     text = why_elsewhere(bounds, smooth, 512)
-    assert "41% more because efficiency ramps up" in text
+    assert "41\xa0% more because efficiency ramps up" in text
     assert "host 2 ms" in text
+    hard = why_elsewhere(bounds, parts, 512)
+    assert "ramps up" not in hard
+    assert "host" not in hard
     assert "512" in text
 
 

@@ -1,6 +1,7 @@
 """Charts by their specification: valid Vega-Lite, axes with units, the target on its rule, colours that belong to the GPU."""
 
 import json
+import re
 from typing import Any
 
 import altair as alt
@@ -11,7 +12,7 @@ from planner.ui.charts.compare import MET, MISSED, comparison
 from planner.ui.charts.knobs import knob_map
 from planner.ui.charts.labels import Spot, placed
 from planner.ui.charts.replica import LEGEND_LINE_HEIGHT, latency_curve, memory_bar, step_bars
-from planner.ui.colours import HUES, INK, SHAPES, STEPS, WARNING, gpu_colour, gpu_shape, on_step, step_of
+from planner.ui.colours import GREY, HUES, INK, SHAPES, STEPS, WARNING, gpu_colour, gpu_shape, name_colour, on_hue, on_step, step_of
 
 LIGHT_GROUND, DARK_GROUND = "#FFFFFF", "#11161C"
 TEXT_COLUMNS = ("fleet", "cost", "per_million", "ttft", "tpot", "knobs")
@@ -80,6 +81,19 @@ CURVE: list[Row] = [
 def test_marks_stand_out_on_both_grounds(colour: str) -> None:
     assert contrast(colour, LIGHT_GROUND) >= 3.0
     assert contrast(colour, DARK_GROUND) >= 3.0
+
+
+@pytest.mark.parametrize("colour", [*HUES, GREY])
+@pytest.mark.parametrize(("ground", "ink"), [(LIGHT_GROUND, "#1B2733"), (DARK_GROUND, "#E6EBF0")])
+def test_names_in_a_marks_colour_are_readable_on_both_grounds(colour: str, ground: str, ink: str) -> None:
+    share = int(re.search(r"#\w{6} (\d+)%, currentColor", name_colour(colour))[1]) / 100  # type: ignore[index]
+    channels = [round(share * int(colour[i : i + 2], 16) + (1 - share) * int(ink[i : i + 2], 16)) for i in (1, 3, 5)]
+    assert contrast("#" + "".join(f"{each:02X}" for each in channels), ground) >= 4.5
+
+
+@pytest.mark.parametrize("colour", HUES[:5])
+def test_what_is_written_on_a_bar_is_readable(colour: str) -> None:
+    assert contrast(on_hue(colour), colour) >= 4.5
 
 
 @pytest.mark.parametrize("step", range(len(STEPS)))

@@ -44,10 +44,14 @@ def open_view(open_app: Open, view: str, **query: str) -> AppTest:
 @pytest.mark.parametrize(
     ("view", "figures", "drawn"),
     [
-        ("static", ["A static batch of 32 decodes 4.06 times the steps", "1 + 1/2 + … + 1/32 = 4.058"], 2),
+        ("static", ["A static batch of 32 decodes 4.06 times the steps", "75 % of its rows idle", "1 + 1/2 + … + 1/32 = 4.058"], 2),
         ("budget", ["hold both targets", "144.6", "the rates that kernels reach at 145", "knee at 295 tokens"], 2),
-        ("goodput", ["Goodput is largest with", "89 sequences at 2,048 tokens take 11.97 ms a step", "less goodput"], 4),
-        ("knobs", ["Compute ridge binds first: 144 sequences", "411,520 tokens / 2,048 = 200.9", "lies beyond KV memory (200)"], 1),
+        ("goodput", ["Goodput is largest with", "89 sequences at 2,048 tokens take 11.97 ms a step", "and hardly any goodput"], 4),
+        (
+            "knobs",
+            ["The compute ridge binds first: 144 sequences", "411,520 tokens / 2,048 = 200.9", "lies beyond KV memory (200)"],
+            1,
+        ),
         ("sweep", ["The knee lies at budget", "largest power", "Kleinrock"], 1),
         ("adaptive", ["The adaptive budget", "can move it while it runs", "p95 TPOT of requests that ended"], 3),
     ],
@@ -146,9 +150,9 @@ def test_the_engines_default_is_compared_in_capacity_and_dollars(open_app: Open)
     app = open_view(open_app, "knobs", **{"q-batching-case": "Your scenario"})
     table = next(frame.value for frame in app.dataframe if "Carries" in frame.value.columns)
     assert table["Settings"].iloc[0] == "This replica"
-    assert table["Settings"].iloc[-1].startswith("Default of vllm")
+    assert table["Settings"].iloc[-1].startswith("Default of vLLM")
     assert table["Per M tokens"].str.startswith("$").all()
-    assert "The default of vllm" in text_of(app)
+    assert "The default of vLLM" in text_of(app)
 
 
 def test_a_marked_curve_is_valid_vega_lite_and_leaves_out_rules_that_lie_too_far() -> None:

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from planner.ui import reading
+from planner.ui.components import questions_batching as batching
+from planner.ui.components import questions_latency as latency
+from planner.ui.components import questions_offline as offline
+from planner.ui.components import questions_overload as overload
+from planner.ui.components import questions_sharing as sharing
+from planner.ui.components import questions_speculation as speculation
 from planner.ui.views.question_inputs import Input, read_asked, widget_key
+from planner.ui.views.questions import FORMER_TITLES
 
 Open = Callable[..., AppTest]
 ONE_GPU = {"gpus": "h100-80g-sxm", "tp": "1"}
@@ -88,6 +95,16 @@ def test_a_bad_input_is_complained_of_under_its_field_and_the_page_lives(open_ap
     assert not any(str(element.value).startswith("#### ") for element in app.markdown)
     app.session_state[widget_key("flight", "rate")] = "2"
     assert headline(run(app))
+
+
+def test_a_link_with_a_former_title_opens_the_view_under_its_new_one(open_app: Open) -> None:
+    titles = {view.title for group in (batching, latency, offline, overload, sharing, speculation) for view in group.VIEWS}
+    assert set(FORMER_TITLES.values()) <= titles
+    assert not titles & set(FORMER_TITLES)
+    app = open_app(**ONE_GPU, **{widget_key("batching", "view"): "Which knob binds?", widget_key("batching", "case"): "Textbook"})
+    app.switch_page("planner/ui/pages/batching.py")
+    assert "The compute ridge binds first" in headline(run(app))
+    assert app.session_state[widget_key("batching", "view")] == "What binds?"
 
 
 def test_inputs_come_back_with_the_page(open_app: Open) -> None:

@@ -31,8 +31,8 @@ def open_view(open_app: Open, view: str, **query: str) -> AppTest:
 @pytest.mark.parametrize(
     ("view", "answer", "drawn"),
     [
-        ("flight", "12.49 requests are in flight and hold 1.02 GB", 2),
-        ("queue", "The queue's formula, M/G/1, says 53.2%", 1),
+        ("flight", "of the cache (12.49 and 1.02 GB if prefills slowed no one)", 2),
+        ("queue", "The queue's formula, M/G/1, says 53.2 %", 1),
         ("long", "from 9.91 ms to 1,096 ms at worst, for 13 steps; new arrivals wait 8.65 s", 4),
         ("async", "A step takes 10 ms instead of 15 ms: 50 % more throughput", 3),
     ],

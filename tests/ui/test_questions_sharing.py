@@ -27,7 +27,7 @@ ANSWERS = {
     "hol": "waits 1.573 s for its prefill",
     "order": "cuts the mean wait by a factor of 2.6",
     "classes": "191,824 without",
-    "tenants": "gives the tenant with prompts of 16,384 tokens 96.0% of the engine",
+    "tenants": "gives the tenant with prompts of 16,384 tokens 96.0 % of the engine",
 }
 
 

@@ -11,6 +11,8 @@ Row = Mapping[str, Any]
 Spec = dict[str, Any]
 LOG_FROM_RATIO = 100.0
 LABEL_SIZE = 12
+_LEAST_LOG_TICKS, _MOST_LOG_TICKS = 4, 12
+_FINE = (1, 2, 3, 4, 6, 8)
 TARGET_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": GREY, "strokeWidth": 1.5}
 
 
@@ -67,15 +69,28 @@ def scale_for(values: Iterable[float], *, log_from: float = LOG_FROM_RATIO) -> t
     return {"zero": True, "nice": True}, ""
 
 
-def log_ticks(values: Iterable[float]) -> list[float]:
-    """Return 1, 2, 5, 10 … over the values' range: the few lines that a logarithmic axis needs.
+def log_ticks(values: Iterable[float], steps: Sequence[int] = (1, 2, 5)) -> list[float]:
+    """Return 1, 2, 5, 10 … over the values' range: the few lines that a logarithmic axis needs; steps : of each decade.
 
     >>> log_ticks([30.0, 900.0])
     [50.0, 100.0, 200.0, 500.0]
     """
     low, high = min(values := list(values)), max(values)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [tick for decade in decades for step in (1, 2, 5) if low <= (tick := step * 10.0**decade) <= high]
+    return [tick for decade in decades for step in steps if low <= (tick := step * 10.0**decade) <= high]
+
+
+def sparse_log_ticks(values: Iterable[float]) -> list[float]:
+    """Return the ticks of a logarithmic axis: 1, 2, 5 … in each decade; the decades alone over many, more steps within one.
+
+    >>> sparse_log_ticks([1.0, 1e6]), sparse_log_ticks([6.0, 50.0])
+    ([1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0, 1000000.0], [6.0, 8.0, 10.0, 20.0, 30.0, 40.0])
+    """
+    low, high = min(values := list(values)), max(values)
+    ticks = log_ticks([low, high])
+    if len(ticks) > _MOST_LOG_TICKS:
+        return [tick for tick in ticks if math.log10(tick).is_integer()]
+    return ticks if len(ticks) >= _LEAST_LOG_TICKS else log_ticks([low, high], _FINE)
 
 
 def text(**options: Any) -> Spec:  # noqa: ANN401

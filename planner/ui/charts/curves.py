@@ -7,9 +7,22 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.ui.charts.base import TARGET_RULE, Figure, Spec, axis, figure, layer, name, number, scale_for, text, tooltip
+from planner.ui.charts.base import (
+    TARGET_RULE,
+    Figure,
+    Spec,
+    axis,
+    figure,
+    layer,
+    name,
+    number,
+    scale_for,
+    sparse_log_ticks,
+    text,
+    tooltip,
+)
 from planner.ui.charts.names import OFFSETS_PX, Line, Spot, name_spots, scale_of
-from planner.ui.colours import HUES
+from planner.ui.colours import HUES, name_colour
 from planner.ui.words import figure as written
 
 HEIGHT = 300
@@ -174,7 +187,7 @@ def _curve(curve: Curve, colour: str, encoding: Spec, spot: Spot) -> list[Spec]:
         if curve.dashed:
             mark["strokeDash"] = _DASH
     end = rows[spot.point]
-    label = text(**_PLACES[spot.place], color=colour, fontWeight="bold")
+    label = text(**_PLACES[spot.place], color=name_colour(colour), fontWeight="bold")
     return [
         layer(rows, mark, **encoding),
         layer([end], label, x=encoding["x"], y=encoding["y"], text=name("series")),
@@ -188,7 +201,8 @@ def _encoding(field: str, shown: Axis, values: Sequence[float]) -> Spec:
         scale, note = {"type": "log", "nice": False, "padding": _LOG_PADDING_PX}, ", log scale"
     else:
         scale, note = {"zero": shown.zero, "nice": True}, ""
-    return number(field, scale=scale, axis=axis(f"{shown.title}{note}"))
+    ticks = {"values": sparse_log_ticks(positive)} if note and (positive := [each for each in values if each > 0.0]) else {}
+    return number(field, scale=scale, axis=axis(f"{shown.title}{note}", **ticks))
 
 
 def _values(rules: Sequence[Rule], axis_name: str) -> list[float]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.ui.charts.base import LABEL_SIZE, Figure, Row, Spec, axis, figure, layer, name, number, text, tooltip
+from planner.ui.colours import on_hue
 
 LANE_PX = 30
 _FRAME_PX = 96
@@ -46,8 +47,13 @@ def lanes(bars: Sequence[Row], shown: Lanes, title: str) -> Figure:
         for rows, band in ((thin, 0.2), (thick, 0.72))
         if rows
     ]
-    written = [{**row, "middle": (row["start"] + row["end"]) / 2.0} for row in bars if row["label"]]
+    written = [
+        {**row, "middle": (row["start"] + row["end"]) / 2.0, "ink": on_hue(shown.colours[row["work"]])}
+        for row in bars
+        if row["label"]
+    ]
     if written:
-        mark = {**text(align="center", fontWeight="bold"), "color": "#FFFFFF", "clip": True}
-        layers.append(layer(written, mark, y=y, x=number("middle"), text=name("label")))
+        mark = {**text(align="center", fontWeight="bold"), "clip": True}
+        ink = name("ink", scale=None)
+        layers.append(layer(written, mark, y=y, x=number("middle"), text=name("label"), color=ink))
     return figure(layers, _FRAME_PX + LANE_PX * len(shown.order), title)

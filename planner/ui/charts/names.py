@@ -17,14 +17,16 @@ from planner.ui.charts.labels import CHARACTER_PX, LINE_PX
 Floats = npt.NDArray[np.float64]
 Boxes = list[tuple[float, float, float, float]]
 
-OFFSETS_PX = {"above right": (9, -8), "below right": (9, 13), "above left": (-9, -8), "below left": (-9, 13)}
-"""From a point to the near end of its name, and to the name's middle [px]."""
-WIDTHS_PX = (520.0, 830.0)
-_WEIGHTS = (0.3, 1.0)
+_NEAR_PX = {"above right": (9, -8), "below right": (9, 13), "above left": (-9, -8), "below left": (-9, 13)}
+_FAR_PX = {"far above right": (6, -23), "far below right": (6, 28), "far above left": (-6, -23), "far below left": (-6, 28)}
+OFFSETS_PX = {**_NEAR_PX, **_FAR_PX}
+"""From a point to the near end of its name, and to the name's middle [px]; far ones are for where curves lie close together."""
+WIDTHS_PX = (390.0, 860.0)
+_WEIGHTS = (0.4, 1.0)
 _ALONG = tuple(step / 24.0 for step in range(24, -1, -1))
 _APART_PX = 4.0
 _DOT_PX = 5.0
-_PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED = 30.0, 12.0, 4.0, 60.0, 0.1
+_PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED, _FAR = 30.0, 12.0, 4.0, 60.0, 0.1, 0.5
 
 
 class Scale(NamedTuple):
@@ -95,7 +97,7 @@ def name_spots(lines: Sequence[Line], height_px: float) -> list[Spot]:
         best, least = Spot(0, line.place), math.inf
         for tried, spot in enumerate(_wanted_first(line)):
             cost = sum(weight * view.cost(line, spot, height_px) for weight, view in zip(_WEIGHTS, under, strict=True))
-            cost += _MOVED * min(tried, 1) + 1e-3 * tried
+            cost += _MOVED * min(tried, 1) + _FAR * (spot.place in _FAR_PX) + 1e-3 * tried
             if cost < least:
                 best, least = spot, cost
             if least == 0.0:
@@ -111,10 +113,11 @@ def _index(line: Line, at: float) -> int:
 
 
 def _wanted_first(line: Line) -> Iterator[Spot]:
-    sides = [line.place, *(place for place in OFFSETS_PX if place != line.place)]
-    for at in (line.at, *_ALONG):
-        for place in sides:
-            yield Spot(_index(line, at), place)
+    near = [line.place, *(place for place in _NEAR_PX if place != line.place)]
+    for sides in (near, list(_FAR_PX)):
+        for at in (line.at, *_ALONG):
+            for place in sides:
+                yield Spot(_index(line, at), place)
 
 
 @dataclass(slots=True)
@@ -136,7 +139,7 @@ class _View:
         box = self.box(line, spot, height_px)
         left, top, right, bottom = box
         cost = _PER_NAME * sum(_meet(box, other) for other in self.taken)
-        cost += _OUTSIDE * (left < 0.0 or top < -LINE_PX or right > self.width_px or bottom > height_px)
+        cost += _OUTSIDE * (left < 0.0 or top < -LINE_PX - 1.0 or right > self.width_px or bottom > height_px)
         cost += _PER_DOT * int(_inside(self.dots, box, _DOT_PX).sum())
         return float(cost + _PER_LINE * sum(bool(_inside(each, box, 0.0).any()) for each in self.lines))
 

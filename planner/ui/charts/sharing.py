@@ -16,7 +16,7 @@ from planner.ui.charts.base import (
     target_rule,
     tooltip,
 )
-from planner.ui.colours import HUES
+from planner.ui.colours import HUES, on_hue
 
 _ROW_PX = 34
 _AXIS_PX = 74
@@ -127,7 +127,7 @@ def parts(title: str, quantity: str, drawn: Sequence[Part], rule: tuple[float, s
             **part._asdict(),
             "from_percent": part.from_share * 100.0,
             "to_percent": part.to_share * 100.0,
-            "middle": (part.from_share + part.to_share) * 50.0,
+            "ink": on_hue(HUES[series.index(part.series)]),
         }
         for part in drawn
     ]
@@ -137,11 +137,20 @@ def parts(title: str, quantity: str, drawn: Sequence[Part], rule: tuple[float, s
     tip: Spec = {"tooltip": tooltip({"row": "Counting", "series": "Tenant", "said": "Share"})}
     bar = {"type": "bar", "height": {"band": 0.68}, "opacity": 0.9}
     layers = [layer(table, bar, x=x, x2={"field": "to_percent"}, y=y, color=colour, **tip)]
-    wide = [row for row in table if row["to_percent"] - row["from_percent"] >= _READABLE_PERCENT]
-    label = {"type": "text", "color": "#FFFFFF", "fontSize": LABEL_SIZE, "fontWeight": 600}
-    layers.append(layer(wide, label, x=number("middle"), y=y, text=name("said")))
     if rule is not None:
         layers += target_rule(rule[0] * 100.0, rule[1], axis_name="x")
+    wide = [row for row in table if row["to_percent"] - row["from_percent"] >= _READABLE_PERCENT]
+    for last in (False, True):  # written at the outer ends, away from the rule
+        own = [row for row in wide if (row["series"] == series[-1]) is last]
+        mark = {
+            "type": "text",
+            "align": "right" if last else "left",
+            "dx": -8 if last else 8,
+            "fontSize": LABEL_SIZE,
+            "fontWeight": 600,
+        }
+        end = number("to_percent" if last else "from_percent")
+        layers.append(layer(own, mark, x=end, y=y, text=name("said"), color=name("ink", scale=None)))
     return figure(layers, _ROW_PX * len(rows) + _AXIS_PX, title)
 
 

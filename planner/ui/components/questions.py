@@ -19,7 +19,7 @@ from planner.ui.components.simulate_jobs import Tell, result_of
 from planner.ui.inputs import scenario_state
 from planner.ui.plans import cached_plan, catalogue_stamp
 from planner.ui.views.question_inputs import Asked, Input, read_asked, widget_key
-from planner.ui.views.questions import Beside, asked_of, beside_frame
+from planner.ui.views.questions import FORMER_TITLES, Beside, asked_of, beside_frame
 from planner.ui.words import literal, sentence, stop
 
 T = TypeVar("T")
@@ -196,7 +196,7 @@ def _bring_back(name: str) -> Set[str]:
     brought: set[str] = set()
     for key, value in _known().items():
         if key.startswith(widget_key(name, "")) and key not in st.session_state and value:
-            st.session_state[key] = value
+            st.session_state[key] = FORMER_TITLES.get(value, value)
             brought.add(key)
     return brought
 

@@ -59,13 +59,13 @@ def _draw(case: Case, asked: Asked) -> None:
 
     run = simulated("goodput", case, asked, work)
     if run is not None:
-        found = goodput_explanation(run, promise, best)
+        found = goodput_explanation(run, promise)
         with answer.container():
             say(found)
         _charts(case, promise, best, (run, asked.whole("n")))
     beside(words.goodput_rows(case, promise, best, run), "Goodput by formula and simulated")
-    found = best.explanation if run is None else goodput_explanation(run, promise, best)
-    why((best.explanation.formula,), (found.formula, words.DEFINITION))
+    found = best.explanation if run is None else goodput_explanation(run, promise)
+    why((f"decode alone: {best.explanation.formula}", *([] if run is None else [found.formula])), (words.DEFINITION,))
     setting(found.setting, words.goodput_code(run, best, promise))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from planner.accuracy.shipped import Coverage, Errors, GpuSteps, GroupPart, Metric, Part, ShippedAccuracy, ShippedSteps
+from planner.engines import ENGINE_TITLES
 from planner.exporters.table import spreadsheet_safe
 from planner.ui.views.calibrate_fit import signed
 from planner.ui.words import DASH, percent, plural, span, stop
@@ -19,7 +20,7 @@ METRICS: dict[Metric, str] = {
     "ttft_tail": "p99 ÷ median TTFT",
     "kv_tokens": "KV cache size",
 }
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
+ENGINES = ENGINE_TITLES
 _SHOWN: tuple[Metric, ...] = ("tpot", "ttft", "throughput")
 _WANTED_COVERAGE = 80.0
 

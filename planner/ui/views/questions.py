@@ -8,6 +8,18 @@ import pandas as pd
 from planner.analysis.case import Case
 from planner.ui.words import DASH, rate
 
+FORMER_TITLES = {
+    "Adaptive budget": "Adaptive",
+    "Adaptive budget?": "Adaptive",
+    "Budget against load": "Budget by load",
+    "Has the traffic drifted?": "Traffic drifted?",
+    "Static or continuous?": "Why continuous?",
+    "What is goodput?": "Goodput",
+    "Which knob binds?": "What binds?",
+    "Which token budget?": "Token budget",
+}
+"""What a view is called now, by the title that links of earlier releases name it by."""
+
 
 class Beside(NamedTuple):
     """One figure twice, as text with units: by its closed form, and simulated; None where there is none.

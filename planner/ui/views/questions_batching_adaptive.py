@@ -9,7 +9,8 @@ from planner.ui.charts.curves import Rule as Drawn
 from planner.ui.colours import ACCENT, GREY, WARNING
 from planner.ui.views.questions import Beside
 from planner.ui.views.questions_batching import beside_plan
-from planner.ui.words import figure, percent, seconds, stop
+from planner.ui.words import NBSP, figure, percent, seconds, stop
+from planner.units import signed_figure
 from planner.workloads import load_profile
 
 _PERCENT = 100.0
@@ -160,8 +161,9 @@ def adaptive_notes(found: AdaptiveDay) -> tuple[str, ...]:
 def _points(difference: Estimate) -> str:
     interval = ""
     if difference.low is not None and difference.high is not None:
-        interval = f" (95 %: {difference.low * _PERCENT:+.1f} to {difference.high * _PERCENT:+.1f})"
-    return f"{difference.value * _PERCENT:+.1f} points{interval}"
+        low, high = signed_figure(difference.low * _PERCENT), signed_figure(difference.high * _PERCENT)
+        interval = f" (95{NBSP}%: {low} to {high})"
+    return f"{signed_figure(difference.value * _PERCENT)} points{interval}"
 
 
 def _seconds(difference: Estimate) -> str:

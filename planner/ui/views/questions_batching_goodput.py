@@ -11,7 +11,7 @@ from planner.ui.charts.curves import Curve, Mark, Rule
 from planner.ui.colours import ACCENT, GREY, HUES, WARNING
 from planner.ui.views.questions import Beside
 from planner.ui.words import figure, percent, rate, seconds
-from planner.units import MS
+from planner.units import MS, percentage
 
 _POINTS = 70
 _REACH = 2.0
@@ -162,7 +162,9 @@ def goodput_rows(case: Case, promise: Promise, best: BestBatch, found: Simulated
             None if near is None else f"p99 {seconds(near.run.tpot_p99_s)}",
         ),
         Beside(f"Throughput at {chosen}", f"{figure(chosen / best.step_s)} tokens/s", simulated_tokens),
-        Beside(f"Throughput from {chosen} to {2 * chosen}", f"{double.throughput_gain:+.1%}", _gain(found, chosen)),
+        Beside(
+            f"Throughput from {chosen} to {2 * chosen}", percentage(double.throughput_gain, 1, signed=True), _gain(found, chosen)
+        ),
     )
 
 
@@ -206,4 +208,4 @@ def _gain(found: SimulatedGoodput | None, chosen: int) -> str | None:
     one, two = (min(found.by_batch, key=lambda point: abs(point.batch - size)) for size in (chosen, 2 * chosen))
     if one.batch == two.batch:
         return None
-    return f"{two.run.tokens_per_s / one.run.tokens_per_s - 1.0:+.1%} ({one.batch} to {two.batch})"
+    return f"{percentage(two.run.tokens_per_s / one.run.tokens_per_s - 1.0, 1, signed=True)} ({one.batch} to {two.batch})"

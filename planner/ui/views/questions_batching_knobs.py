@@ -8,11 +8,13 @@ import pandas as pd
 from planner.analysis.case import Case
 from planner.analysis.knobs import Ceiling, Ceilings, ceilings
 from planner.case_capacity import Carried, Setting, default_source
+from planner.engines import ENGINE_TITLES
 from planner.ui.charts.curves import Curve, Mark, Rule
 from planner.ui.colours import ACCENT, GREY, HUES, WARNING
 from planner.ui.views.question_inputs import Asked
 from planner.ui.views.questions import Beside
 from planner.ui.words import DASH, figure, percent, rate, seconds, usd
+from planner.units import MS, US
 
 _CONTEXTS = 40
 _SHORTEST, _LONGEST = 128.0, 32_768.0
@@ -196,9 +198,10 @@ def knob_why(case: Case, found: Ceilings, asked: Asked) -> list[str]:
     kv_tokens, context, tpot_s = asked.number("kv"), asked.number("context"), asked.number("tpot")
     c = case.coefficients
     weights_s = c.dense_weights_s + c.expert_weights_s
+    ridge = f"{weights_s / MS:.4g} ms of weights / {c.linear_s_per_token / US:.4g} µs per token"
     lines = [
         f"KV memory: {kv_tokens:,.0f} tokens / {context:,.0f} = {found.kv_seqs:.1f} sequences",
-        f"compute ridge: {weights_s:.4g} s of weights / {c.linear_s_per_token:.4g} s per token = {found.ridge_seqs:.1f} sequences",
+        f"compute ridge: {ridge} = {found.ridge_seqs:.1f} sequences",
         f"TPOT target: largest batch whose decode step takes ≤ {tpot_s * 1e3:g} ms = {found.tpot_seqs} sequences",
     ]
     if found.max_num_batched_tokens:
@@ -218,7 +221,8 @@ def default_note(case: Case, found: Ceilings, default: Setting) -> str:
     }
     beyond = [f"{name} ({int(value):,})" for name, value in values.items() if value is not None and value < default.max_num_seqs]
     where = f"Its max_num_seqs of {default.max_num_seqs:,} lies beyond {', '.join(beyond)}. " if beyond else ""
-    return f"The default is that of {config.engine} {config.version} for this GPU's memory: {default_source(case).ref}. {where}"
+    engine = f"{ENGINE_TITLES[config.engine]} {config.version}"
+    return f"The default is {engine}'s for this GPU's memory, read in {default_source(case).ref}. {where}"
 
 
 CEILINGS_NOTE = (
@@ -239,7 +243,7 @@ def knob_advice(runs: Sequence[Carried] | None, found: Ceilings) -> str:
         more = percent((best.rate_rps or 0.0) / (advised.rate_rps or 1.0) - 1.0)
         theirs = "the ceilings' pair" if best.setting.name == _BY_CEILINGS else f"the d{best.setting.name[1:]}"
         return (
-            f"Keep this replica's settings: {theirs} carries {more} more here, within the {_WORTH:.0%} that a plan's grid of "
+            f"Keep this replica's settings: {theirs} carries {more} more here, within the {percent(_WORTH)} that a plan's grid of "
             "settings and one sample of requests leave open"
         )
     return f"{found.binds} binds: set max_num_seqs by it and derive the token budget from the TPOT target"

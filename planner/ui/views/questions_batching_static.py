@@ -116,7 +116,7 @@ def static_rows(gain: BatchingGain, run: SimulatedBatching | None) -> tuple[Besi
 
 def static_why(gain: BatchingGain, outputs: Outputs, case: Case) -> tuple[list[str], list[str]]:
     """Return the formula with its numbers, and what it rests on."""
-    formulas = [gain.explanation.formula, f"idle rows = 1 − 1/{gain.gain:.4g} = {gain.wasted_share:.1%}"]
+    formulas = [gain.explanation.formula, f"idle rows = 1 − 1/{gain.gain:.4g} = {percent(gain.wasted_share)}"]
     law = {
         "as recorded": f"Outputs as recorded: {case.workload.name}, mean {case.lengths.output_mean:,.0f} tokens; E[longest of B] "
         "is exact from the law, P(longest ≤ v) = F(v)^B.",

@@ -47,10 +47,11 @@ def sweep_curves(found: Sweep, metric: Metric, knee: Knee) -> list[Curve]:
 def sweep_marks(knee: Knee, metric: Metric) -> list[Mark]:
     """Return the knee, and the most tokens within the bound."""
     point = knee.point
-    marks = [Mark(point.p95_s(metric), point.run.tokens_per_s, f"knee: {point.budget:,} at {point.load:.0%}", place="above left")]
+    label = f"knee: {point.budget:,} at {percent(point.load)}"
+    marks = [Mark(point.p95_s(metric), point.run.tokens_per_s, label, place="above left")]
     if knee.within is not None and knee.within != point:
         within = knee.within
-        label = f"most within: {within.budget:,} at {within.load:.0%}"
+        label = f"most within: {within.budget:,} at {percent(within.load)}"
         marks.append(Mark(within.p95_s(metric), within.run.tokens_per_s, label, GREY, "below right"))
     return marks
 
@@ -67,7 +68,7 @@ def sweep_title(found: Sweep, metric: Metric, knee: Knee) -> str:
     alike = [each for each in found.points if each.load == knee.point.load]
     least, most = min(alike, key=lambda p: p.p95_s(metric)), max(alike, key=lambda p: p.p95_s(metric))
     return (
-        f"At {knee.point.load:.0%} of the saturating rate p95 {NAMES[metric]} is {seconds(least.p95_s(metric))} with budget "
+        f"At {percent(knee.point.load)} of the saturating rate p95 {NAMES[metric]} is {seconds(least.p95_s(metric))} with budget "
         f"{least.budget:,} and {seconds(most.p95_s(metric))} with {most.budget:,}"
     )
 
@@ -143,6 +144,6 @@ def sweep_advice(case: Case, knee: Knee) -> str:
     """Return what to set, and why the plan may say otherwise."""
     point = knee.point
     return (
-        f"Set the budget of the knee and size the fleet so that a replica runs at about {point.load:.0%} of its saturating rate, "
-        f"{figure(point.rate_rps)} requests/s. {beside_plan(case, point.budget, 'where throughput over delay is largest')}"
+        f"Set the budget of the knee and size the fleet so that a replica runs at about {percent(point.load)} of its saturating "
+        f"rate, {figure(point.rate_rps)} requests/s. {beside_plan(case, point.budget, 'where throughput over delay is largest')}"
     )

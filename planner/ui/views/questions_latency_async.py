@@ -8,6 +8,7 @@ import pandas as pd
 from planner.analysis.async_scheduling import SWITCHED_OFF, Overlap, mean_ttft_s, overlap, timeline, wasted_rows
 from planner.analysis.async_scheduling_simulated import Sides, SimulatedOverlap
 from planner.analysis.case import Case
+from planner.engines import ENGINE_TITLES
 from planner.ui.charts.base import Row
 from planner.ui.charts.curves import Curve, Mark
 from planner.ui.charts.lanes import Lanes
@@ -185,7 +186,7 @@ def setting_text(case: Case) -> str:
     engine = case.deployment.engine
     state = "is on" if case.limits.async_scheduling else "is off"
     if engine.engine != "vllm":
-        return f"{engine.engine} {engine.version} has an overlap scheduler of its own; here it {state}. Leave it on."
+        return f"{ENGINE_TITLES[engine.engine]} {engine.version} has an overlap scheduler of its own; here it {state}. Leave it on."
     return (
         f"Asynchronous scheduling {state} here, with vLLM {engine.version}; it is on by default from 0.14. The log says so at "
         "start, and why when it isn't. Turn it off only to compare, or where one of the configurations above gives wrong outputs."
@@ -201,11 +202,12 @@ def flags(case: Case) -> str:
 
 def async_why(found: Overlap, sides: Sides, share: float, drafts: int) -> Sequence[str]:
     """Return the derivation with the numbers put in."""
-    gpu, host = seconds(sides.gpu_s), seconds(sides.host_s)
+    gpu, host, overlapped = seconds(sides.gpu_s), seconds(sides.host_s), seconds(found.overlapped_s)
+    without, with_overlap = (seconds(mean_ttft_s(sides.gpu_s, sides.host_s, overlapped=each)) for each in (False, True))
     return (
         f"step = max(GPU, host) = max({gpu}, {host}), without overlap {gpu} + {host} = {seconds(found.serial_s)}",
-        f"gain = {seconds(found.serial_s)} / {seconds(found.overlapped_s)} = {figure(found.gain)}",
-        f"TTFT: (1/2 + 1) × {seconds(found.serial_s)} without, (1/2 + 1 + 1) × {seconds(found.overlapped_s)} with",
+        f"gain = {seconds(found.serial_s)} / {overlapped} = {figure(found.gain)}",
+        f"TTFT: (1/2 + 1) × {seconds(found.serial_s)} = {without} without, (1/2 + 1 + 1) × {overlapped} = {with_overlap} with",
         f"wasted rows = {figure(share)} × (1 + {drafts}) = {figure(wasted_rows(share, drafts))}",
     )
 

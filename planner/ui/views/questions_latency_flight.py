@@ -145,7 +145,7 @@ def flight_why(case: Case, stream: Stream, found: InFlight) -> Sequence[str]:
         context = stream.running_context_tokens
         formulas.append(
             f"KV = N × E[output × (prompt + output / 2)] / E[output] × bytes a token = {figure(found.in_flight)} × "
-            f"{figure(context)} × {figure(case.kv_bytes_per_token_at(context))} B = {figure(found.kv_bytes / GB)} GB"
+            f"{figure(context)} × {case.kv_bytes_per_token_at(context):,.0f} B = {figure(found.kv_bytes / GB)} GB"
         )
     return formulas
 

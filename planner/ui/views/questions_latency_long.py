@@ -272,6 +272,6 @@ def caption(run: SimulatedLongPrompt, asked: Experiment, seed: int) -> str:
 SETTING_NOTE = (
     "vLLM gives a prefilling prompt all of the budget that decode leaves, and admits nobody behind it. A threshold caps each "
     "prompt's chunk so that others start beside it; since pull request 57951 (September 2026) a request that is alone ignores it. "
-    "One deployment measured 18.0 against 1.09 s for short prompts under a 60,000-token prefill, which took 6 % longer with a "
+    "One deployment measured 18.0 s against 1.09 s for short prompts under a 60,000-token prefill, which took 6 % longer with a "
     "threshold of 2,048 (noonghunna/club-3090, issue 712)."
 )

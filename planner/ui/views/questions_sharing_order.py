@@ -104,7 +104,7 @@ def load_curves(found: SimulatedRush) -> Sequence[Curve]:
 def load_marks(rush: Rush, found: SimulatedRush) -> Sequence[Mark]:
     """Return the chosen load on the curve of first come, first served."""
     at = next(point for point in found.by_load if point.load == rush.load)
-    return (Mark(at.load, at.fcfs_s, f"chosen: {rush.load:g} ×", GREY, place="above left"),)
+    return (Mark(at.load, at.fcfs_s, f"chosen: {rush.load:g}×", GREY, place="above left"),)
 
 
 def load_title(found: SimulatedRush) -> str:
@@ -189,7 +189,7 @@ def order_rows(fluid: RushWaits, rush: Rush, jobs: Jobs, found: SimulatedRush | 
     lasts_s = span_s(rush, jobs)
     first = None if found is None else found.order(FIRST_COME)
     known = None if found is None else found.order(SMALLEST_KNOWN)
-    gain = None if first is None or known is None else f"{figure(first.ttft_mean_s / known.ttft_mean_s)} ×"
+    gain = None if first is None or known is None else f"{figure(first.ttft_mean_s / known.ttft_mean_s)}×"
     return (
         Beside(
             "Mean wait, first come",
@@ -208,7 +208,7 @@ def order_rows(fluid: RushWaits, rush: Rush, jobs: Jobs, found: SimulatedRush | 
         ),
         Beside(
             "Gain in the mean",
-            DASH if fluid.gain is None else f"{figure(fluid.gain)} ×",
+            DASH if fluid.gain is None else f"{figure(fluid.gain)}×",
             gain,
             "Both orders meet the same departures from the fluid, so that the ratio holds better than the waits",
         ),
