@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.analysis.case import Case
-from planner.analysis.predictor import Aims, Predictor, door_bounds
+from planner.analysis.predictor import Aims, door_bounds, forecast_of
 from planner.analysis.spike_simulated import good_tries
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
@@ -123,7 +123,7 @@ def _gate(case: Case, aims: Aims, gate: Gate, factors: Floats) -> DoorRule | Non
         return None
     if gate == "cap":
         return DoorRule("requests", door_bounds(case, aims).unfinished)
-    return DoorRule("predicted", forecast=Predictor(case, aims).forecast, off_by=factors)
+    return DoorRule("predicted", forecast=forecast_of(case, aims), off_by=factors)
 
 
 def _through(case: Case, requests: Requests, door: DoorRule | None, clients: Clients | None = None) -> Tries:

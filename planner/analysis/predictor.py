@@ -1,27 +1,18 @@
 """What a door can predict of a request before it is let in: its first token and its time per output token."""
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.analysis.admission import Verdict, largest_chunk
+from planner.analysis.admission import largest_chunk
 from planner.analysis.case import Case
 from planner.analysis.goodput import largest_within
 from planner.analysis.steps import Chunk, Decoders, mixed_step_s, require_positive
 from planner.errors import InputError
 from planner.simulator import Target, latency_targets
-from planner.simulator.forecast import (
-    Forecast,
-    Inside,
-    foretold_tpot_s,
-    foretold_ttft_s,
-    keeps_tpot,
-    keeps_ttft,
-    retry_after_s,
-)
+from planner.simulator.forecast import Forecast
 
 Floats = npt.NDArray[np.float64]
 _TABLE = 24
@@ -129,61 +120,27 @@ def engine_ttft_s(case: Case, aims: Aims) -> float:
     return left_s
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What is predicted of one request.
-
-    ttft_s : as its client will see it [s]; None where no prompt token fits beside the decoders: it isn't let in
-    tpot_s : step with it in the batch, prompts flowing in as outputs end [s]
-    """
-
-    ttft_s: float | None
-    tpot_s: float
-
-    def times(self, factor: float) -> "Prediction":
-        """Return the prediction of a predictor that is off by a factor [1]."""
-        return Prediction(None if self.ttft_s is None else self.ttft_s * factor, self.tpot_s * factor)
-
-
-class Predictor:
-    """Predicts by the rule of planner.analysis.admission, and by the queue for a place in the batch.
+def forecast_of(case: Case, aims: Aims) -> Forecast:
+    """Return what a door goes by: the rule of planner.analysis.admission, and the queue for a place in the batch.
 
     TPOT caps the chunk, the chunk caps prefill, and the prompts that wait go at that rate; where the batch is full, places come
     free as fast as requests leave a full batch.
     """
-
-    def __init__(self, case: Case, aims: Aims) -> None:
-        slots = slots_of(case)
-        counts = np.concatenate([[0.0], np.unique(np.round(np.geomspace(1.0, slots + 1.0, _TABLE)))])
-        rates = [_prefill_rate(case, float(count), aims.tpot_s) for count in counts]
-        steps_s = [_flow_step_s(case, max(float(count), 1.0)) for count in counts]
-        every = np.arange(slots + 1)
-        self.forecast = Forecast(
-            slots=slots,
-            leaving_rps=steady_batch(case, None).rate_rps,
-            outside_s=case.request_s,
-            ttft_s=aims.ttft_s,
-            most_tpot_s=math.inf if aims.planned_tpot_s is None else aims.planned_tpot_s,
-            margin=aims.margin,
-            rates=np.interp(every, counts, rates),
-            steps_s=np.interp(every, counts, steps_s),
-        )
-
-    def predict(self, inside: Inside, prompt_tokens: int) -> Prediction:
-        """Return the prediction for a request of so many prompt tokens that finds the engine so [token]."""
-        ttft_s = foretold_ttft_s(self.forecast, inside, prompt_tokens)
-        return Prediction(None if math.isnan(ttft_s) else ttft_s, foretold_tpot_s(self.forecast, inside))
-
-    def verdict(self, prediction: Prediction) -> Verdict:
-        """Return whether both targets would hold."""
-        if not keeps_tpot(self.forecast, prediction.tpot_s):
-            return "TPOT would be missed"
-        within = prediction.ttft_s is not None and keeps_ttft(self.forecast, prediction.ttft_s)
-        return "admit" if within else "TTFT would be missed"
-
-    def retry_after_s(self, prediction: Prediction) -> float:
-        """Return when a client should come back: once the queue is short enough, in whole seconds, at least one [s]."""
-        return retry_after_s(self.forecast, math.nan if prediction.ttft_s is None else prediction.ttft_s)
+    slots = slots_of(case)
+    counts = np.concatenate([[0.0], np.unique(np.round(np.geomspace(1.0, slots + 1.0, _TABLE)))])
+    rates = [_prefill_rate(case, float(count), aims.tpot_s) for count in counts]
+    steps_s = [_flow_step_s(case, max(float(count), 1.0)) for count in counts]
+    every = np.arange(slots + 1)
+    return Forecast(
+        slots=slots,
+        leaving_rps=steady_batch(case, None).rate_rps,
+        outside_s=case.request_s,
+        ttft_s=aims.ttft_s,
+        most_tpot_s=math.inf if aims.planned_tpot_s is None else aims.planned_tpot_s,
+        margin=aims.margin,
+        rates=np.interp(every, counts, rates),
+        steps_s=np.interp(every, counts, steps_s),
+    )
 
 
 def _prefill_rate(case: Case, decoding: float, tpot_s: float | None) -> float:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from planner.analysis.case import Case
 from planner.analysis.overload import Spike
-from planner.analysis.predictor import Aims, Predictor, door_bounds
+from planner.analysis.predictor import Aims, door_bounds, forecast_of
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
 from planner.simulator import Metric, meets, token_gaps_s
@@ -111,7 +111,7 @@ def rules_of(case: Case, setting: SpikeSetting, wanted: Asked) -> Rules:
     if wanted.rule == "deadline":
         return Rules(deadline_s=setting.aims.ttft_s - case.request_s)
     bounds, tells = door_bounds(case, setting.aims), wanted.retry == "as told"
-    forecast = Predictor(case, setting.aims).forecast if tells or wanted.rule == "predicted" else None
+    forecast = forecast_of(case, setting.aims) if tells or wanted.rule == "predicted" else None
     bound = {"requests": bounds.unfinished, "tokens": bounds.waiting_prompt_tokens, "predicted": None}[wanted.rule]
     return Rules(DoorRule(wanted.rule, bound, forecast))
 

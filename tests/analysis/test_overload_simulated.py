@@ -1,5 +1,6 @@
 """A spike and admission, simulated: where the queue's arithmetic holds, and each claim that the Overload page makes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,12 +20,12 @@ from planner.analysis.admission_simulated import (
 )
 from planner.analysis.case import Case
 from planner.analysis.overload import Spike, backlog
-from planner.analysis.predictor import Aims, Prediction, Predictor, door_bounds, slots_of, steady_batch
+from planner.analysis.predictor import Aims, door_bounds, forecast_of, slots_of, steady_batch
 from planner.analysis.served import saturated_rps
 from planner.analysis.spike_simulated import RETRIES, Asked, SpikeRun, SpikeSetting, spike_requests, spike_runs, storm_runs
 from planner.cases import textbook_case
 from planner.errors import InputError
-from planner.simulator.forecast import Inside
+from planner.simulator.forecast import Inside, foretold_tpot_s, foretold_ttft_s, keeps_ttft, retry_after_s
 from planner.ui.views.questions_overload_spike import goodput_title, spike_rows
 from planner.workloads import load_workload
 
@@ -146,11 +147,13 @@ def test_a_target_that_one_sequence_misses_leaves_no_batch() -> None:
 @settings(max_examples=20, deadline=None)
 @given(waiting=st.integers(0, 100_000), decoding=st.integers(0, 60), more=st.integers(1, 20_000))
 def test_a_longer_queue_is_never_predicted_to_be_quicker(waiting: int, decoding: int, more: int) -> None:
-    predictor = Predictor(textbook_case().with_limits(max_num_seqs=SEQS), Aims(1.0, 0.030))
+    forecast = forecast_of(textbook_case().with_limits(max_num_seqs=SEQS), Aims(1.0, 0.030))
     short = Inside(decoding + 2, decoding, waiting)
-    long = short._replace(waiting_prompt_tokens=waiting + more)
-    assert predictor.predict(long, 500).ttft_s >= predictor.predict(short, 500).ttft_s
-    assert predictor.predict(short._replace(unfinished=decoding + 90), 500).ttft_s >= predictor.predict(short, 500).ttft_s
+    long, fuller = short._replace(waiting_prompt_tokens=waiting + more), short._replace(unfinished=decoding + 90)
+    shortly_s = foretold_ttft_s(forecast, short, 500)
+    assert foretold_ttft_s(forecast, long, 500) >= shortly_s
+    assert foretold_ttft_s(forecast, fuller, 500) >= shortly_s
+    assert foretold_tpot_s(forecast, fuller) >= foretold_tpot_s(forecast, short)
 
 
 def test_the_spike_comes_at_the_rates_that_were_asked_for(case: Case, setting: SpikeSetting) -> None:
@@ -257,11 +260,18 @@ def test_an_error_that_makes_no_sense_is_refused(sigma: float) -> None:
 
 
 def test_a_request_that_fits_beside_no_decoder_has_no_prediction_and_is_turned_away(case: Case) -> None:
-    predictor = Predictor(case, Aims(1.0, 0.1))
-    nothing = Prediction(None, 0.05).times(2.0)
-    assert nothing == Prediction(None, 0.1)
-    assert predictor.verdict(Prediction(None, 0.05)) == "TTFT would be missed"
-    assert predictor.retry_after_s(nothing) == 1.0
+    forecast = forecast_of(case, Aims(1.0, 0.1))
+    stuck = forecast._replace(rates=np.zeros_like(forecast.rates))
+    nothing = foretold_ttft_s(stuck, Inside(1, 1, 0), 10)
+    assert math.isnan(nothing)
+    assert not keeps_ttft(stuck, nothing)
+    assert retry_after_s(stuck, nothing) == 1.0
+    assert keeps_ttft(forecast, foretold_ttft_s(forecast, Inside(0, 0, 0), 10))
+
+
+def test_retry_after_is_what_the_first_token_would_be_late_in_whole_seconds(case: Case) -> None:
+    forecast = forecast_of(case, Aims(1.0, 0.1))
+    assert [retry_after_s(forecast, ttft_s) for ttft_s in (0.2, 1.9, 2.01, 3.5)] == [1.0, 1.0, 2.0, 3.0]
 
 
 def test_of_a_spike_in_which_nothing_is_sent_no_share_is_good(case: Case) -> None:
