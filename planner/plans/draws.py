@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import bounds_of
-from planner.calibration.spread import step_factors
+from planner.calibration.spread import Z80, step_factors
 from planner.deployment import group_label
 from planner.parallel import in_parallel
 from planner.plans.capacity import latency_at
@@ -20,7 +20,6 @@ from planner.step_coefficients import coefficients_for
 from planner.step_model import scaled
 
 DRAWS = 12
-Z_80 = 1.2816
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +134,8 @@ def _drawn(parameter: Parameter, noise: float) -> float:
     """Return a value that many standard deviations from the figure [the parameter's unit]; a figure of 0 is drawn linearly."""
     end = parameter.high if noise > 0.0 else parameter.low
     if parameter.value <= 0.0 or end <= 0.0:
-        return max(0.0, parameter.value + (end - parameter.value) * abs(noise) / Z_80)
-    return float(parameter.value * (end / parameter.value) ** (abs(noise) / Z_80))
+        return max(0.0, parameter.value + (end - parameter.value) * abs(noise) / Z80)
+    return float(parameter.value * (end / parameter.value) ** (abs(noise) / Z80))
 
 
 def _within(name: str, value: float) -> float:

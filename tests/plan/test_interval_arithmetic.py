@@ -1,0 +1,48 @@
+"""What draws of a calibration are made of and what becomes of them: ends of intervals, sides of a parameter, quantiles."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.calibration.schema import Parameter
+from planner.calibration.spread import Z80
+from planner.plans.draws import _drawn
+from planner.plans.evidence import _count_interval, _interval
+from planner.plans.results import Interval
+from planner.provenance import Source
+
+
+def parameter(value: float, low: float, high: float) -> Parameter:
+    return Parameter(value=value, low=low, high=high, informed_by="data", source=Source(kind="fitted", ref="a test"))
+
+
+def test_a_draw_of_one_z_is_the_end_of_the_interval_on_its_side() -> None:
+    uneven = parameter(2.0, 1.5, 4.0)
+    assert _drawn(uneven, Z80) == pytest.approx(4.0)
+    assert _drawn(uneven, -Z80) == pytest.approx(1.5)
+    assert _drawn(uneven, 0.0) == 2.0
+    assert _drawn(uneven, 2 * Z80) == pytest.approx(8.0), "each side is log-normal"
+
+
+def test_a_figure_of_zero_is_drawn_linearly_and_never_below() -> None:
+    from_zero = parameter(0.0, 0.0, 3e-6)
+    assert _drawn(from_zero, Z80) == pytest.approx(3e-6)
+    assert _drawn(from_zero, -Z80) == 0.0
+    assert _drawn(parameter(1e-6, 0.0, 2e-6), -2 * Z80) == 0.0
+
+
+def test_an_interval_leaves_a_tenth_of_the_draws_on_either_side() -> None:
+    draws = [float(value) for value in range(11)]
+    assert _interval([1.0 + value for value in draws], 6.0) == Interval(2.0, 6.0, 10.0)
+    assert _count_interval([int(value) + 1 for value in draws], 6) == Interval(2.0, 6.0, 10.0)
+
+
+@given(st.lists(st.floats(1e-6, 1e6), max_size=12), st.floats(1e-6, 1e6))
+@settings(max_examples=60, deadline=None)
+def test_an_interval_holds_its_figure_and_stays_within_the_draws(draws: list[float], likely: float) -> None:
+    found = _interval([*draws, math.inf, math.nan, 0.0], likely)
+    assert found.low <= found.likely == likely <= found.high
+    assert min([*draws, likely]) <= found.low
+    assert found.high <= max([*draws, likely])
