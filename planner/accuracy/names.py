@@ -216,7 +216,8 @@ def quantization_named(measured: Measurement, model: ModelSpec) -> Quantization 
     """Return how the measured weights are stored, or None when the name isn't known; blank means as the checkpoint is.
 
     gpt-oss is stored in MXFP4 whatever a table calls it. NVIDIA's NVFP4 checkpoints of models with experts leave attention in
-    16 bit.
+    16 bit. Other models' MXFP4 checkpoints are AMD Quark's, whose activations are MXFP4 too, so that they multiply in four bits
+    (mlcommons/inference_results_v5.1, open/AMD/documentation/calibration.md).
     """
     text = measured.weight_dtype.casefold().strip()
     if text not in _DTYPES:
@@ -229,8 +230,13 @@ def quantization_named(measured: Measurement, model: ModelSpec) -> Quantization 
         return native or QUANTIZATIONS["bf16"]
     if native is not None and native.compute_dtype == QUANTIZATIONS[wanted].compute_dtype and native.weight_bits < 16:
         return native
-    chosen = QUANTIZATIONS[wanted]
-    if wanted == "nvfp4" and any(group.kind == "moe" for group in model.groups):
+    return _as_published(QUANTIZATIONS[wanted], model)
+
+
+def _as_published(chosen: Quantization, model: ModelSpec) -> Quantization:
+    if chosen.id == "mxfp4":
+        return chosen.model_copy(update={"compute_dtype": "fp4"})
+    if chosen.id == "nvfp4" and any(group.kind == "moe" for group in model.groups):
         return chosen.model_copy(update={"excluded": (*chosen.excluded, "attention")})
     return chosen
 

@@ -35,10 +35,16 @@ class Recipe(BaseModel):
     prompt_tokens: float | None = Field(default=None, description="holds for rows of this prompt alone [token]")
     output_tokens: float | None = Field(default=None, description="the same of the output [token]")
     version_below: str | None = Field(default=None, description="holds for older releases of the engine alone")
+    scenario: str = Field(default="*", description="pattern of the row's scenario")
     tp_below: int | None = Field(default=None, ge=1, description="holds for smaller tensor-parallel sizes alone")
     kv_cache_tokens: int | None = Field(default=None, ge=1, description="as the engine logged it [token]")
     async_scheduling: bool | None = None
     expert_parallel: bool = False
+    copies_attention: bool = Field(default=False, description="each GPU has a copy of the attention layers and its own requests")
+    all_reduce_in_product: bool = Field(
+        default=False, description="one kernel multiplies and all-reduces, so that the transfer hides"
+    )
+    cuda_graphs: bool | None = Field(default=None, description="whether decode steps are replayed from CUDA graphs")
     requests: int | None = Field(default=None, ge=1, le=10**6, description="requests of a run whose row states none [request]")
     sending_s: float | None = Field(default=None, gt=0, le=86400, description="requests are sent for so long at least [s]")
     front_end: FrontEnd | None = None
@@ -52,6 +58,7 @@ class Recipe(BaseModel):
             (model_id, self.model),
             (gpu_id, self.gpu),
             (measured.weight_dtype, self.weight_dtype),
+            (measured.scenario, self.scenario),
         )
         if self.prompt_tokens not in {None, measured.prompt_tokens} or self.output_tokens not in {None, measured.output_tokens}:
             return False

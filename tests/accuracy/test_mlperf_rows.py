@@ -63,8 +63,8 @@ def test_tails_and_throughput_of_recorded_rows_are_met_within_a_quarter(metric: 
 
 
 def test_rows_that_contradict_their_layout_are_left_out() -> None:
-    """DeepSeek-R1 ran with a batch limit for each copy of the attention layers, which the row's layout doesn't say."""
-    assert subset().not_predicted == {"more requests in flight than the stated layout runs": 2}
+    """Mixtral ran more requests than its batch limit; DeepSeek-R1 with copied attention, which its launch script states."""
+    assert subset().not_predicted == {"more requests in flight than the stated layout runs": 1, "data-parallel attention": 1}
     busy = like(e2e_mean_s=60.0, ttft_mean_s=0.1)
     assert report_of([busy]).not_predicted == {"more requests in flight than the stated layout runs": 1}
     assert report_of([busy.model_copy(update={"max_num_seqs": 1024})]).not_predicted == {}
