@@ -8,7 +8,7 @@ from planner.exporters.flags import serve_command
 from planner.plans.explain import tpot_text, ttft_text
 from planner.plans.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
 from planner.pricing import Cost, Tariff
-from planner.units import GIB, duration
+from planner.units import GIB, duration, plural
 
 DOCUMENT_VERSION = 1
 
@@ -45,7 +45,7 @@ def plan_text(plan: Plan, today: dt.date) -> str:
         lines += ["Candidates, cheapest first:", *(f"  {_candidate_line(candidate)}" for candidate in feasible[:10]), ""]
     rejected = [candidate for candidate in plan.candidates if candidate.rejection is not None]
     if rejected:
-        lines += ["Not possible:", *(f"  {_rejection_line(candidate)}" for candidate in rejected[:10])]
+        lines += ["Left out:", *(f"  {_rejection_line(candidate)}" for candidate in rejected[:10])]
         lines += [f"  … and {len(rejected) - 10} more (--json lists all)"] if len(rejected) > 10 else []
         lines += [""]
     if plan.changes:
@@ -100,7 +100,7 @@ def _tariff(tariff: Tariff) -> str:
 def _candidate_line(candidate: Candidate) -> str:
     text = candidate.label
     if candidate.replicas and candidate.capacity_rps:
-        text += f": {candidate.replicas.total} replicas of {candidate.capacity_rps:.3g} req/s"
+        text += f": {plural(candidate.replicas.total, 'replica')} of {candidate.capacity_rps:.3g} req/s"
     if candidate.cost:
         text += f", ${candidate.cost.usd_per_day:,.0f}/day, ${candidate.cost.usd_per_million_tokens:.3g} per million tokens"
     if candidate.latency:
