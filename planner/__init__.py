@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.models import ModelSpec, list_models, load_model, model_from_config
     from planner.plans import Candidate, Plan, plan
     from planner.questions import answer_questions
-    from planner.scenario import Scenario, scenario_from_dict, scenario_from_json
+    from planner.scenario import Scenario, patched, scenario_from_dict, scenario_from_json
     from planner.workloads import Workload, list_workloads, load_workload, workload_from_rows
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "load_model",
     "load_workload",
     "model_from_config",
+    "patched",
     "plan",
     "scenario_from_dict",
     "scenario_from_json",
@@ -60,11 +61,17 @@ _HOMES = {
     "load_model": "planner.models",
     "load_workload": "planner.workloads",
     "model_from_config": "planner.models",
+    "patched": "planner.scenario",
     "plan": "planner.plans",
     "scenario_from_dict": "planner.scenario",
     "scenario_from_json": "planner.scenario",
     "workload_from_rows": "planner.workloads",
 }
+
+
+def __dir__() -> list[str]:
+    """Return the public names too, which are imported late: completion shows them."""
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of the public names

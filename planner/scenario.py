@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -36,6 +37,15 @@ class _Frozen(BaseModel):
     def _no_truth_values(cls, given: object) -> object:
         _refuse_truth_values(given, "")
         return given
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.model_dump(mode="json"), sort_keys=True))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with fields changed, checked as the constructor checks them: pydantic's own takes whatever it is given."""
+        if not update:
+            return super().model_copy(deep=deep)
+        return type(self).model_validate({**dict(self), **update})
 
 
 class RateLoad(_Frozen):
@@ -229,6 +239,24 @@ def scenario_from_dict(document: object) -> Scenario:
         return Scenario.model_validate(document)
     except ValidationError as error:
         raise as_input_error(error, "scenario") from error
+
+
+def patched(scenario: Scenario, patch: Mapping[str, Any]) -> Scenario:
+    """Return a scenario with fields set by dotted name, as a plan's `changes` name them; raises InputError as `scenario_from_json`.
+
+    >>> patched(Scenario(), {"model.quantization": "fp8", "fleet.spare_replicas": 0}).model.quantization
+    'fp8'
+    """
+    tree = scenario.model_dump()
+    for path, value in patch.items():
+        *parents, last = path.split(".")
+        node: object = tree
+        for part in parents:
+            node = node.get(part) if isinstance(node, dict) else None
+        if not isinstance(node, dict):
+            raise InputError(path, value, "is not a field of the scenario", "Name it as workload.load.requests_per_s is named")
+        node[last] = value
+    return scenario_from_dict(tree)
 
 
 def _opens_a_plan(text: str | bytes) -> bool:

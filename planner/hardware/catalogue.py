@@ -4,6 +4,7 @@ A file is parsed again only when it has changed: everything here is cached by pa
 """
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from functools import lru_cache
@@ -23,6 +24,7 @@ NODES = "nodes"
 TOML_SUFFIX = ".toml"
 MAX_FILES = 1_000
 MAX_EXTENDS = 8
+_MAKERS = frozenset({"nvidia", "amd", "instinct", "geforce", "tesla", "intel", "google"})
 
 
 class Stamp(NamedTuple):
@@ -43,14 +45,15 @@ class Survey(NamedTuple):
 Index = Mapping[str, tuple[Stamp, ...]]
 
 
-def load_gpu(gpu_id: str) -> GpuProfile:
+def load_gpu(gpu_id: str, field: str = "gpu_id") -> GpuProfile:
     """Return one accelerator by id.
 
     gpu_id : such as "h100-80g-sxm"; a file of that name in the user's folder wins over a shipped one
+    field : where the id was given, for messages
 
     Raises InputError listing near ids when it is unknown, or naming the fault of its file.
     """
-    return _gpu(_chain(gpu_id, gpu_index()))
+    return _gpu(_chain(gpu_id, gpu_index(), field))
 
 
 def list_gpus() -> tuple[GpuProfile, ...]:
@@ -72,8 +75,10 @@ def survey_gpus() -> Survey:
     return Survey(tuple(profiles), tuple(errors))
 
 
-def gpu_from_toml(text: str, name: str) -> GpuProfile:
+def gpu_from_toml(text: str, name: str = "the TOML text") -> GpuProfile:
     """Return the accelerator that a user's TOML text describes; `extends` may name any known one.
+
+    A plan knows it once the text lies in PLANNER_HOME/hardware_profiles/<its id>.toml.
 
     text : the document, at most 64 KiB
     name : label for messages, such as the uploaded file's name; never opened
@@ -160,9 +165,10 @@ def _chain(gpu_id: str, index: Index, field: str = "gpu_id") -> tuple[Stamp, ...
     chain: list[Stamp] = []
     wanted = gpu_id
     while True:
-        known = index.get(checked_id(field, wanted))
+        known = index.get(wanted) if isinstance(wanted, str) else None
         if known is None:
-            raise InputError(field, wanted, "is not a known accelerator", f"Known near it: {close_matches(wanted, index)}")
+            raise InputError(field, wanted, "is not a known accelerator", f"Known near it: {_near(wanted, index)}")
+        checked_id(field, wanted)
         unused = [stamp for stamp in known if stamp not in chain]
         if not unused or len(chain) == MAX_EXTENDS:
             remedy = "End the chain in a profile without extends"
@@ -172,6 +178,12 @@ def _chain(gpu_id: str, index: Index, field: str = "gpu_id") -> tuple[Stamp, ...
         if EXTENDS not in table:
             return tuple(chain)
         field, wanted = f"{unused[0].path.name}: {EXTENDS}", table[EXTENDS]
+
+
+def _near(wanted: object, index: Index) -> str:
+    """Return the ids near to what was asked for; words as a driver or a price list writes them ("NVIDIA H100 80GB") count too."""
+    words = re.findall(r"[a-z0-9.]+", str(wanted)[:64].lower())
+    return close_matches("-".join(word for word in words if word not in _MAKERS), index)
 
 
 @lru_cache(maxsize=2 * MAX_FILES)

@@ -190,6 +190,8 @@ def model_from_config(config: Mapping[str, object] | str | bytes, name: str) -> 
     config : the file's text, bytes or parsed object, at most 2 MiB
     name : what to call the model; its id is made from it
 
+    A plan knows the model once the file lies in PLANNER_HOME/models/<its id>/config.json.
+
     Raises InputError for text that is too long, not JSON or too deeply nested, for a model_type without a reader, and for keys that
     are missing, of the wrong type or out of bounds.
     """

@@ -163,7 +163,7 @@ def deployment_for(scenario: Scenario, layout: Layout, model: ModelSpec, longest
 
 def _gpus(choice: HardwareChoice) -> Iterable[GpuProfile]:
     if choice.gpu_ids:
-        return [load_gpu(gpu_id) for gpu_id in dict.fromkeys(choice.gpu_ids)]
+        return [load_gpu(gpu_id, "hardware.gpu_ids") for gpu_id in dict.fromkeys(choice.gpu_ids)]
     return [gpu for gpu in survey_gpus().profiles if gpu.vendor in COMPARED_VENDORS or gpu.id in choice.usd_per_gpu_hour]
 
 

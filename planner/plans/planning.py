@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.calibration.records import CalibrationRecord
 from planner.engines import check_version
+from planner.errors import InputError
 from planner.models import ModelSpec, Quantization, load_model
 from planner.plans.candidates import check_context, layouts, quantization_for
 from planner.plans.capacity import SEARCH_REQUESTS, demand_for
@@ -112,6 +113,8 @@ def complete(answer: Answer, tell: Tell = silent) -> Plan:
 
 
 def _prepared(scenario: Scenario) -> tuple[Workload, Question]:
+    if not isinstance(scenario, Scenario):
+        raise InputError("scenario", scenario, "must be a Scenario", "Make one of a mapping with scenario_from_dict")
     check_version(scenario.engine.engine, scenario.engine.version)
     workload = load_workload(scenario.workload.id)
     model = load_model(scenario.model.id)

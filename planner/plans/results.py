@@ -126,7 +126,7 @@ class DefaultKnobs:
     binds: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Candidate:
     """One way to serve the scenario: a GPU, a layout and its settings, or the reason why not."""
 
@@ -157,6 +157,14 @@ class Candidate:
     def label(self) -> str:
         """Short name: GPU and TP size."""
         return f"{self.gpu_name} × {self.tensor_parallel}" if self.tensor_parallel > 1 else self.gpu_name
+
+    def __repr__(self) -> str:
+        figures = [
+            "" if self.replicas is None else f"{self.replicas.total} replicas",
+            "" if self.cost is None else f"${self.cost.usd_per_day:,.2f} a day",
+            "" if self.rejection is None else self.rejection.detail,
+        ]
+        return f"<Candidate {self.label}: {', '.join(part for part in figures if part)}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +215,7 @@ class Details:
     mean_field: Latency | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """The answer to a scenario: the choice or the reason why there is none, every candidate, and what would change it."""
 
@@ -222,3 +230,6 @@ class Plan:
     changes: tuple[Change, ...]
     warnings: tuple[str, ...]
     summary: str
+
+    def __repr__(self) -> str:
+        return f"<Plan: {self.summary}>"

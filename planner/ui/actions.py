@@ -9,26 +9,10 @@ from typing import Any
 import streamlit as st
 
 from planner.errors import InputError
-from planner.scenario import Scenario, scenario_from_dict, scenario_from_json
+from planner.scenario import Scenario, patched, scenario_from_json
 from planner.ui.fields import BY_KEY, Values, defaults, values_of
 
 _MESSAGE = "_action_message"
-
-
-def patched(scenario: Scenario, patch: Mapping[str, Any]) -> Scenario:
-    """Return a scenario with fields set by dotted name.
-
-    >>> patched(Scenario(), {"model.quantization": "fp8", "fleet.spare_replicas": 0}).model.quantization
-    'fp8'
-    """
-    tree = scenario.model_dump()
-    for path, value in patch.items():
-        *parents, last = path.split(".")
-        node = tree
-        for part in parents:
-            node = node[part]
-        node[last] = value
-    return scenario_from_dict(tree)
 
 
 def apply_patch(scenario: Scenario, patch: Mapping[str, Any]) -> None:

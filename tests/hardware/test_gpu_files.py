@@ -198,6 +198,22 @@ def test_an_unknown_or_hostile_id_is_an_input_error(gpu_id: Any) -> None:
     with pytest.raises(InputError) as caught:
         load_gpu(gpu_id)
     assert caught.value.field == "gpu_id"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "near"),
+    [
+        ("H100", "h100-80g-sxm"),
+        ("H100-80G-SXM", "h100-80g-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-80g-sxm"),
+        ("AMD Instinct MI300X", "mi300x"),
+    ],
+)
+def test_a_gpu_as_a_driver_or_a_price_list_writes_it_is_pointed_to_its_id(wanted: str, near: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_gpu(wanted, "hardware.gpu_ids")
+    assert caught.value.field == "hardware.gpu_ids"
+    assert near in caught.value.remedy
     assert len(str(caught.value)) < 600
 
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.scenario import Scenario, scenario_from_dict
+from planner.scenario import Scenario, patched, scenario_from_dict
 from planner.ui import fields, links
-from planner.ui.actions import patched
 from planner.ui.fields import FIELDS, LOAD_KINDS, Values, changed, defaults, document, field_of, query_of, values_of
 
 IDS = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,20}", fullmatch=True)
