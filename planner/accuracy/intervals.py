@@ -18,6 +18,8 @@ STEP = 0.2
 """Logarithm of the factor on step times at which a figure's response is taken [1]."""
 
 INTERVAL_METRICS = ("tpot", "ttft", "throughput")
+_UNSATURATED = 0.25
+"""Response below which an open loop's throughput is its rate: step times don't tell how far it may depart."""
 _COVERED = 0.8
 _LEAST_SD = 0.02
 _LARGEST_SD = 3.0
@@ -83,8 +85,9 @@ def held_out_spread(points: Sequence[Point], group: tuple[str, str, str], kind: 
 def spread_from(points: Sequence[Point], source: str) -> ServingSpread:
     """Return the spread whose 80 % intervals hold 80 % of some figures.
 
-    The factor on step times comes from TPOT; what TTFT and throughput need beside it is theirs. Groups count by the square root of
-    their points, so that neither the largest group nor single rows rule. Without points of a metric nothing is added for it.
+    The factor on step times comes from TPOT; what TTFT and throughput need beside it is theirs. Throughput needs it twice: over all
+    points, and where it is the rate of arrivals, which no step time moves. Groups count by the square root of their points, so that
+    neither the largest group nor single rows rule. Without points of a metric nothing is added for it.
 
     Raises InputError when no point is a TPOT.
     """
@@ -93,7 +96,8 @@ def spread_from(points: Sequence[Point], source: str) -> ServingSpread:
         raise InputError("points", 0, "must hold a TPOT", "Give rows that state one")
     step = _solved(by_metric["tpot"], lambda sd: _spread(step=sd))
     ttft = _solved(by_metric["ttft"], lambda sd: _spread(step=step, ttft=sd))
-    throughput = _solved(by_metric["throughput"], lambda sd: _spread(step=step, throughput=sd))
+    at_rate = [point for point in by_metric["throughput"] if max(map(abs, point.response)) < _UNSATURATED]
+    throughput = max(_solved(some, lambda sd: _spread(step=step, throughput=sd)) for some in (by_metric["throughput"], at_rate))
     groups = len({point.group for point in points})
     return _spread(step, ttft, throughput).model_copy(update={"groups": groups, "points": len(points), "source": source})
 

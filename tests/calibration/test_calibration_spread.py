@@ -91,3 +91,18 @@ def test_a_deployment_that_a_record_was_served_with_departs_by_its_residuals() -
     assert spread_of(record).step_log_sd > 2 * (record.evidence.residual_log_sd or math.inf)
     operators = load_record(H100)
     assert spread_of(operators, "llama-3.1-8b-instruct bf16 tp1") == spread_of(operators)
+
+
+def test_a_rate_below_saturation_keeps_an_interval_of_its_own() -> None:
+    """Throughput there is the rate of arrivals: what it departs by shows on such points alone, not among those that steps move."""
+    rng = np.random.default_rng(8)
+    name = ("gpu", "engine", "model")
+    moved = [Point(name, "prior", "throughput", rng.normal(0.0, 0.1), (1.0, -1.0)) for _ in range(400)]
+    at_rate = [Point(name, "prior", "throughput", rng.normal(0.0, 0.04), (0.0, -0.05)) for _ in range(100)]
+    tpot = [Point(name, "prior", "tpot", rng.normal(0.0, 0.25), (-1.0, 1.0)) for _ in range(400)]
+    assert spread_from([*tpot, *moved], "a test").throughput_log_sd == pytest.approx(0.0, abs=1e-6)
+    spread = spread_from([*tpot, *moved, *at_rate], "a test")
+    assert spread.throughput_log_sd == pytest.approx(0.04, rel=0.2)
+    ends = [log_interval(spread, "throughput", point.response) for point in at_rate]
+    held = np.mean([low <= point.departure <= high for point, (low, high) in zip(at_rate, ends, strict=True)])
+    assert 0.75 < held < 0.87
