@@ -11,6 +11,7 @@ from planner.analysis.steps import Chunk, decode_step, mixed_step_s
 from planner.parallel import in_parallel
 from planner.simulator import EngineLimits, SimulationOptions, Stop, measured_s, simulate, summarise
 from planner.step_model import StepCoefficients
+from planner.units import plural
 from planner.workloads import Requests
 
 _PLENTY_BLOCKS = 2**24
@@ -73,8 +74,8 @@ def own_steps(case: Case, sequences: float) -> list[tuple[str, float]]:
     chunk = Chunk(max(1.0, case.limits.max_num_batched_tokens - sequences), ends_prompt=True)
     mixed_s = mixed_step_s(case.decoders(sequences), chunk, case.coefficients._replace(host_s=0.0, host_s_per_sequence=0.0))
     return [
-        (f"own, {sequences:g} decode", own_sides(case, sequences).gpu_s),
-        (f"own, {case.limits.max_num_batched_tokens:,} tokens", mixed_s),
+        (f"own step, {plural(sequences, 'decoder')}", own_sides(case, sequences).gpu_s),
+        (f"own full step, {case.limits.max_num_batched_tokens:,} tokens", mixed_s),
     ]
 
 

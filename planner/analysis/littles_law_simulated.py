@@ -29,6 +29,7 @@ _LONGEST = 2.0**20
 _CLOSE = 1.001
 _MEAN_FIELD_ROWS = 4000
 _SAMPLED = 10_000
+_TWO_DECIMALS_BELOW = 100.0
 
 
 def longest_means(case: Case, count: int = _SAMPLED) -> tuple[float, float]:
@@ -306,7 +307,7 @@ def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: 
         rate_rps = number / found.duration_s
         answer = (
             f"The queue grows without end: this replica doesn't serve {rate_rps:.4g} requests a second. If prefills "
-            f"slowed no one else, {number:.4g} would be in flight."
+            f"slowed no one else, {_requests(number)} would be in flight."
         )
         return Explanation(answer, found.explanation.formula, _room(number, limit, run))
     if number > limit:
@@ -318,8 +319,8 @@ def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: 
     else:
         tail = f"; twice the output would make them {longer.growth:.2g} times as many"
     return Explanation(
-        f"{number:.4g} requests are in flight and hold {found.kv_bytes / GB:.3g} GB of keys and values, {percentage(share, 1)} of "
-        f"the cache{tail}.",
+        f"{_requests(number)} requests are in flight and hold {found.kv_bytes / GB:.3g} GB of keys and values, "
+        f"{percentage(share, 1)} of the cache{tail}.",
         found.explanation.formula,
         _room(number, limit, run),
     )
@@ -329,7 +330,7 @@ def _simulated_answer(case: Case, found: InFlight, run: SimulatedFlight) -> str:
     """Return what simulation says, with the fixed point beside it, whose prefills slow no one."""
     number = run.in_flight.value
     share = percentage(float(np.mean([each.kv_share for each in run.runs])), 1)
-    by_formula = f"{found.in_flight:.4g} and {(found.kv_bytes or 0.0) / GB:.3g} GB if prefills slowed no one"
+    by_formula = f"{_requests(found.in_flight or 0.0)} and {(found.kv_bytes or 0.0) / GB:.3g} GB if prefills slowed no one"
     growth = _simulated_growth(run)
     if number > case.limits.max_num_seqs:
         tail = f"max_num_seqs lets {case.limits.max_num_seqs} of them run, the rest wait"
@@ -337,8 +338,12 @@ def _simulated_answer(case: Case, found: InFlight, run: SimulatedFlight) -> str:
         tail = "with twice the output the queue would grow without end"
     else:
         tail = f"twice the output would make them {growth:.2g} times as many"
-    held = f"{number:.3g} requests are in flight and hold {run.kv_bytes / GB:.3g} GB of keys and values"
+    held = f"{_requests(number)} requests are in flight and hold {run.kv_bytes / GB:.3g} GB of keys and values"
     return f"{held}, {share} of the cache ({by_formula}); {tail}."
+
+
+def _requests(number: float) -> str:
+    return f"{number:.2f}" if number < _TWO_DECIMALS_BELOW else f"{number:,.0f}"
 
 
 def _simulated_growth(run: SimulatedFlight) -> float | None:

@@ -3,6 +3,7 @@
 import json
 import time
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -34,9 +35,15 @@ def text_of(app: AppTest) -> str:
     )
 
 
+def table_with(app: AppTest, column: str) -> pd.DataFrame:
+    """Return the first table of texts that has a column, without the marks that keep Markdown from reading them."""
+    found = next(each.value for each in app.table if column in each.value.columns)
+    return found.map(lambda text: str(text).replace("\\", ""))
+
+
 def compared(app: AppTest) -> dict[str, tuple[str, str]]:
     """Return formula and simulation of a question's comparison, by name."""
-    table = next(frame.value for frame in app.dataframe if "Simulated" in frame.value.columns)
+    table = table_with(app, "Simulated")
     return {row["Figure"]: (row.get("By formula", DASH), row["Simulated"]) for _, row in table.iterrows()}
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.ui.charts.curves import AXES_PX, HEIGHT, Axis, Curve, Mark, Rule, curves
-from planner.ui.charts.labels import CHARACTER_PX, LINE_PX
-from planner.ui.charts.names import OFFSETS_PX, WIDTHS_PX, Line, Spot, name_spots, scale_of
+from planner.ui.charts.labels import CHARACTER_PX
+from planner.ui.charts.names import ABOVE_BASELINE_PX, NAME_PX, OFFSETS_PX, WIDTHS_PX, Line, Spot, name_spots, scale_of
 
 LINEAR = Axis("x", log=False), Axis("y", log=False)
 ACROSS = np.linspace(0.0, 1.0, 41)
@@ -27,8 +27,8 @@ def box(one: Line, spot: Spot, width: float) -> tuple[float, float, float, float
     right, down = OFFSETS_PX[spot.place]
     wide = CHARACTER_PX * len(one.name)
     left = float(one.x[spot.point]) * width + right - (wide if right < 0 else 0.0)
-    top = (1.0 - float(one.y[spot.point])) * HEIGHT + down - LINE_PX / 2.0
-    return left, top, left + wide, top + LINE_PX
+    top = (1.0 - float(one.y[spot.point])) * HEIGHT + down - ABOVE_BASELINE_PX
+    return left, top, left + wide, top + NAME_PX
 
 
 def apart(a: tuple[float, ...], b: tuple[float, ...]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import pytest
 
-from planner.ui.charts.base import LOG_FROM_RATIO, Figure, Row, log_ticks, scale_for
+from planner.ui.charts.base import LOG_FROM_RATIO, Figure, Row, axis, log_ticks, scale_for, sparse_log_ticks
 from planner.ui.charts.compare import MET, MISSED, comparison
 from planner.ui.charts.knobs import knob_map
 from planner.ui.charts.labels import Spot, placed
@@ -269,12 +269,25 @@ def test_scale_turns_logarithmic_at_two_decades() -> None:
 
 def test_labels_never_cover_each_other() -> None:
     spots = [Spot(100.0, 100.0, "first"), Spot(102.0, 101.0, "second"), Spot(101.0, 99.0, "third"), Spot(100.0, 100.0, "fourth")]
-    places = placed(spots, [(spot.x, spot.y) for spot in spots], 400.0, 300.0)
+    places = placed(spots, [(spot.x, spot.y) for spot in spots], (400.0, 300.0))
     given = [place for place in places if place is not None]
     assert places[0] is not None
     assert len(given) == len(set(given))
 
 
 def test_a_label_at_the_edge_turns_inwards() -> None:
-    assert placed([Spot(395.0, 150.0, "a long name")], [(395.0, 150.0)], 400.0, 300.0) == ["left"]
-    assert placed([Spot(5.0, 150.0, "a long name")], [(5.0, 150.0)], 400.0, 300.0) == ["right"]
+    assert placed([Spot(395.0, 150.0, "a long name")], [(395.0, 150.0)], (400.0, 300.0)) == ["left"]
+    assert placed([Spot(5.0, 150.0, "a long name")], [(5.0, 150.0)], (400.0, 300.0)) == ["right"]
+
+
+def test_a_label_keeps_off_a_dashed_line_where_it_can() -> None:
+    point, across = Spot(200.0, 150.0, "a name"), [(float(x), 150.0) for x in range(0, 400, 8)]
+    assert placed([point], [(200.0, 150.0)], (400.0, 300.0), rules=across) == ["above"]
+    everywhere = [(float(x), float(y)) for x in range(0, 400, 8) for y in range(0, 300, 8)]
+    assert placed([point], [(200.0, 150.0)], (400.0, 300.0), rules=everywhere) == ["right"]
+
+
+def test_a_logarithmic_axis_draws_every_tick_that_it_is_given() -> None:
+    ticks = sparse_log_ticks([1.0, 256.0])
+    assert ticks == [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]
+    assert axis("Batch", values=ticks)["tickCount"] == len(ticks)

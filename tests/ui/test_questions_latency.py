@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from planner.ui.charts.curves import Axis, Curve, Mark, curves, tall_curves
 from planner.ui.charts.lanes import Lanes, lanes
-from tests.ui.pages_run import charts, compared, headline, run, text_of
+from tests.ui.pages_run import charts, compared, headline, run, table_with, text_of
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/latency.py"
@@ -121,7 +121,7 @@ def test_decoders_that_fill_the_budget_are_refused_with_a_remedy(open_app: Open)
 
 def test_what_runs_without_overlap_has_releases_and_sources(open_app: Open) -> None:
     app = open_view(open_app, "async", **{"q-async-drafts": "4", "q-async-stop": "50 %"})
-    table = app.table[0].value
+    table = table_with(app, "Releases")
     assert list(table.columns) == ["Without overlap", "Releases", "Source"]
     assert len(table) > 12
     assert all(table["Source"].str.len() > 10)

@@ -15,7 +15,7 @@ from planner.analysis.steps import Decoders
 from planner.cases import textbook_case
 from planner.ui.views.questions_overload_admit import admit_code, admit_setting
 from planner.ui.views.questions_overload_spike import spike_setting
-from tests.ui.pages_run import charts, headline, run, text_of
+from tests.ui.pages_run import charts, headline, run, table_with, text_of
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/overload.py"
@@ -31,7 +31,7 @@ def open_view(open_app: Open, view: str, **query: str) -> AppTest:
 
 
 def beside(app: AppTest, column: str) -> dict[str, str]:
-    table = next(frame.value for frame in app.dataframe if "Simulated" in frame.value.columns)
+    table = table_with(app, "Simulated")
     return dict(zip(table["Figure"], table[column], strict=True))
 
 

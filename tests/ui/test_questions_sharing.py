@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from planner.ui.charts.sharing import Dot, Part, Spot, dots, parts, trade
-from tests.ui.pages_run import headline, run, text_of
+from tests.ui.pages_run import headline, run, table_with, text_of
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/sharing.py"
@@ -56,7 +56,7 @@ def test_the_textbook_gives_the_published_figures(open_app: Open, view: str) -> 
     text = text_of(app)
     for part in ("Formula beside simulation", "Why", "What to set"):
         assert f"**{part}**" in text
-    table = next(frame.value for frame in app.dataframe if "By formula" in frame.value.columns)
+    table = table_with(app, "By formula")
     assert not (table["Simulated"] == "—").all()
 
 
@@ -101,7 +101,7 @@ def test_the_headline_on_batch_work_is_what_the_run_found_and_within_the_cache(o
     cap = re.search(r"may hold ([\d,]+) tokens of KV, (\d+) requests? at once", said)
     assert cap is not None, said
     assert f"Semaphore({cap[2]})" in text_of(app)
-    table = next(frame.value for frame in app.dataframe if "By formula" in frame.value.columns)
+    table = table_with(app, "By formula")
     caps = table[table["Figure"].str.startswith("Cap,")]
     assert f"{cap[1]} tokens" in set(caps["Simulated"])
     cache = int(re.search(r"the cache leaves room for ([\d,]+)", text_of(app))[1].replace(",", ""))  # type: ignore[index]

@@ -11,6 +11,7 @@ Row = Mapping[str, Any]
 Spec = dict[str, Any]
 LOG_FROM_RATIO = 100.0
 LABEL_SIZE = 12
+_TICKS = 6
 _LEAST_LOG_TICKS, _MOST_LOG_TICKS = 4, 12
 _FINE = (1, 2, 3, 4, 6, 8)
 TARGET_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": GREY, "strokeWidth": 1.5}
@@ -49,8 +50,9 @@ def name(field: str, **options: Any) -> Spec:  # noqa: ANN401
 
 
 def axis(title: str | None, **options: Any) -> Spec:  # noqa: ANN401
-    """Return an axis with few, light grid lines; title : quantity and unit."""
-    return {"title": title, "tickCount": 6, "labelFontSize": LABEL_SIZE, "titleFontSize": LABEL_SIZE, **options}
+    """Return an axis with few, light grid lines; title : quantity and unit; values : its ticks, of which Vega drops none."""
+    count = len(options.get("values", ())) or _TICKS
+    return {"title": title, "tickCount": count, "labelFontSize": LABEL_SIZE, "titleFontSize": LABEL_SIZE, **options}
 
 
 def tooltip(titles: Mapping[str, str]) -> list[Spec]:

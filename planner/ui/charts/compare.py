@@ -115,5 +115,5 @@ def _places(rows: Sequence[Row], frame: _Frame) -> list[tuple[Row, str]]:
     met = (row for row in rows if row["named"] or row["status"] == MET)
     named = sorted(met, key=lambda row: (not row["chosen"], not row["named"], row["usd_per_day"]))
     spots = [Spot(*frame.pixels(row), row["label"]) for row in named]
-    found = placed(spots, [frame.pixels(row) for row in rows], _ASSUMED_WIDTH_PX, HEIGHT)
+    found = placed(spots, [frame.pixels(row) for row in rows], (_ASSUMED_WIDTH_PX, HEIGHT))
     return [(row, where) for row, where in zip(named, found, strict=True) if where is not None]

@@ -26,31 +26,32 @@ Box = tuple[float, float, float, float]
 def placed(
     spots: Sequence[Spot],
     points: Sequence[tuple[float, float]],
-    width: float,
-    height: float,
+    size: tuple[float, float],
     places: Sequence[str] = PLACES,
+    rules: Sequence[tuple[float, float]] = (),
 ) -> list[str | None]:
     """Return the place of each label, None where there is no room.
 
     spots : the labels, the most important first
     points : every mark of the chart; a label covers none of them
-    width, height : of the plot
+    size : width and height of the plot
     places : which sides may be tried, in this order
+    rules : points of dashed lines; a label covers one only where it would be left out otherwise
     """
+    width, height = size
     marks: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
     taken: list[Box] = []
     found: list[str | None] = []
     for spot in spots:
         own = (spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6)
         others = [box for box in marks if box != own] + taken
-        place = next(
-            (
-                name
-                for name in places
-                if _inside(box := _box(spot, name), width, height) and not any(_meet(box, other) for other in others)
-            ),
-            None,
-        )
+        free = [
+            name
+            for name in places
+            if _inside(box := _box(spot, name), width, height) and not any(_meet(box, other) for other in others)
+        ]
+        clear = [name for name in free if not any(_meet(_box(spot, name), (x - 2, y - 2, x + 2, y + 2)) for x, y in rules)]
+        place = next(iter((*clear, *free)), None)
         found.append(place)
         if place is not None:
             taken.append(_box(spot, place))

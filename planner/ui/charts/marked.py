@@ -28,6 +28,7 @@ HEIGHT = 340
 Kind = Literal["published", "formula", "own", "best", "other"]
 _ASSUMED_WIDTH_PX = 640.0
 _LOG_ROOM = 1.3
+_RULE_STEP_PX = 8.0
 _ROOM = 1.08
 _RULE_AT_EDGE = 0.75
 _BESIDE_MARK_PX = 11.0  # nearer points of the line lie behind the mark itself
@@ -104,7 +105,7 @@ def marked_curve(title: str, axes: tuple[Axis, Axis], shown: MarkedCurve) -> Fig
             layer([{"x": px, "y": py, "order": i} for i, (px, py) in enumerate(shown.line)], mark, x=x, y=y, order=number("order"))
         )
     tip = tooltip({"label": "Point", "x_text": axes[0].title, "y_text": axes[1].title, "tip": "What it is"})
-    for each in shown.marked:
+    for each in sorted(shown.marked, key=lambda each: -_PRIORITY.index(each.kind)):
         row = {"x": each.x, "y": each.y, "label": each.label, "tip": each.tip, "x_text": written(each.x), "y_text": written(each.y)}
         encoding: Spec = {"x": x, "y": y, "tooltip": tip}
         layers.append(layer([row], {"type": "point", "filled": True, "opacity": 1, **_LOOKS[each.kind]}, **encoding))
@@ -125,6 +126,19 @@ def _span(shown: Axis, values: Sequence[float], ruled: Sequence[float]) -> _Span
     return _Span(0.0, high * _ROOM, log=False)
 
 
+def _ruled(rules: Sequence[Rule], spans: tuple[_Span, _Span]) -> list[tuple[float, float]]:
+    """Return points along the rules [px]."""
+    points: list[tuple[float, float]] = []
+    for rule in rules:
+        share = spans[rule.axis == "y"].share(rule.value)
+        along = [step * _RULE_STEP_PX for step in range(int(_ASSUMED_WIDTH_PX / _RULE_STEP_PX))]
+        if rule.axis == "x":
+            points += [(share * _ASSUMED_WIDTH_PX, y) for y in along]
+        else:
+            points += [(x, HEIGHT * (1.0 - share)) for x in along]
+    return points
+
+
 def _along(rules: Sequence[Rule], axis_name: str) -> list[float]:
     return [rule.value for rule in rules if rule.axis == axis_name]
 
@@ -140,5 +154,5 @@ def _named(shown: MarkedCurve, spans: tuple[_Span, _Span]) -> list[tuple[Marked,
     line = [pixels(x, y) for x, y in shown.line]
     taken = marks + [point for point in line if all(math.dist(point, mark) > _BESIDE_MARK_PX for mark in marks)]
     spots = [Spot(*pixels(each.x, each.y), each.label) for each in order]
-    found = placed(spots, taken, _ASSUMED_WIDTH_PX, HEIGHT, (*PLACES, *DIAGONAL_PLACES))
+    found = placed(spots, taken, (_ASSUMED_WIDTH_PX, HEIGHT), (*PLACES, *DIAGONAL_PLACES), _ruled(shown.rules, spans))
     return [(each, place) for each, place in zip(order, found, strict=True) if place is not None]

@@ -20,7 +20,8 @@ Boxes = list[tuple[float, float, float, float]]
 _NEAR_PX = {"above right": (9, -8), "below right": (9, 13), "above left": (-9, -8), "below left": (-9, 13)}
 _FAR_PX = {"far above right": (6, -23), "far below right": (6, 28), "far above left": (-6, -23), "far below left": (-6, 28)}
 OFFSETS_PX = {**_NEAR_PX, **_FAR_PX}
-"""From a point to the near end of its name, and to the name's middle [px]; far ones are for where curves lie close together."""
+"""From a point to the near end of its name, and to the name's base line [px]; far ones are for where curves lie close together."""
+ABOVE_BASELINE_PX, NAME_PX = 10.0, 14.0
 WIDTHS_PX = (390.0, 860.0)
 _WEIGHTS = (0.4, 1.0)
 _ALONG = tuple(step / 24.0 for step in range(24, -1, -1))
@@ -141,6 +142,9 @@ class _View:
         cost = _PER_NAME * sum(_meet(box, other) for other in self.taken)
         cost += _OUTSIDE * (left < 0.0 or top < -LINE_PX - 1.0 or right > self.width_px or bottom > height_px)
         cost += _PER_DOT * int(_inside(self.dots, box, _DOT_PX).sum())
+        if spot.place in _FAR_PX:  # a curve between a name and its own curve would take the name over
+            y = (1.0 - float(line.y[spot.point])) * height_px
+            box = (left, min(top, y + 1.0), right, max(bottom, y - 1.0))
         return float(cost + _PER_LINE * sum(bool(_inside(each, box, 0.0).any()) for each in self.lines))
 
 
@@ -161,8 +165,8 @@ def _box(text: str, at_px: tuple[float, float], place: str) -> tuple[float, floa
     right_px, down_px = OFFSETS_PX[place]
     wide = CHARACTER_PX * len(text)
     left = at_px[0] + right_px - (wide if right_px < 0 else 0.0)
-    top = at_px[1] + down_px - LINE_PX / 2.0
-    return (left, top, left + wide, top + LINE_PX)
+    top = at_px[1] + down_px - ABOVE_BASELINE_PX
+    return (left, top, left + wide, top + NAME_PX)
 
 
 def _inside(points: tuple[Floats, Floats], box: tuple[float, float, float, float], reach_px: float) -> npt.NDArray[np.bool_]:

@@ -48,6 +48,11 @@ def localized(frame: pd.DataFrame) -> ColumnConfigs:
     return {str(name): st.column_config.NumberColumn(format="localized") for name in frame.select_dtypes("number").columns}
 
 
+def text_table(frame: pd.DataFrame, alt: str) -> None:
+    """Draw a small table of texts, whose cells go over several lines where the page is narrow."""
+    st.table(frame.map(sentence), border="horizontal", hide_index=True, alt=alt, width=READABLE_PX)
+
+
 def source_table(rows: Sequence[SourceRow], alt: str) -> None:
     """Draw the origins of figures."""
     if not rows:

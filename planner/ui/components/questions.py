@@ -14,7 +14,7 @@ from planner.analysis.explanation import Explanation
 from planner.cases import planned_case, textbook_case
 from planner.errors import InputError
 from planner.ui.components import answer
-from planner.ui.components.common import READABLE_PX
+from planner.ui.components.common import READABLE_PX, text_table
 from planner.ui.components.simulate_jobs import Tell, result_of
 from planner.ui.inputs import scenario_state
 from planner.ui.plans import cached_plan, catalogue_stamp
@@ -94,7 +94,7 @@ def beside(rows: Sequence[Beside], alt: str) -> None:
     """Draw figures by formula and simulated, side by side, and below them where they part; alt : for screen readers."""
     frame = beside_frame(rows)
     st.markdown("**Formula beside simulation**" if "By formula" in frame else "**What was simulated**")
-    st.dataframe(frame, hide_index=True, alt=alt, height="content", width=READABLE_PX)
+    text_table(frame, alt)
     with st.container(width=READABLE_PX, gap="xxsmall"):
         for row in rows:
             if row.note:

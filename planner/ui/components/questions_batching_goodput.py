@@ -50,6 +50,7 @@ def _draw(case: Case, asked: Asked) -> None:
     answer = st.empty()
     with answer.container():
         say(best.explanation)
+    simulated_first = st.container()
     lines, marks = words.formula_curves(case, promise, best), words.formula_marks(best)
     show(curves(words.formula_title(promise, best), _FORMULA_AXES, lines, marks=marks), "chart-q-goodput-formula")
 
@@ -62,6 +63,9 @@ def _draw(case: Case, asked: Asked) -> None:
         found = goodput_explanation(run, promise)
         with answer.container():
             say(found)
+        with simulated_first:
+            drawn, marks = words.batch_curves(run), words.batch_marks(run)
+            show(curves(words.batch_title(run), _BATCH_AXES, drawn, marks=marks), "chart-q-goodput-batch")
         _charts(case, promise, best, (run, asked.whole("n")))
     beside(words.goodput_rows(case, promise, best, run), "Goodput by formula and simulated")
     found = best.explanation if run is None else goodput_explanation(run, promise)
@@ -71,9 +75,6 @@ def _draw(case: Case, asked: Asked) -> None:
 
 def _charts(case: Case, promise: Promise, best: BestBatch, simulated_runs: tuple[SimulatedGoodput, int]) -> None:
     run, count = simulated_runs
-    show(
-        curves(words.batch_title(run), _BATCH_AXES, words.batch_curves(run), marks=words.batch_marks(run)), "chart-q-goodput-batch"
-    )
     tpot = words.tpot_curves(case, promise, run)
     show(curves(words.tpot_title(promise, best, run), _TPOT_AXES, tpot, words.tpot_rules(promise)), "chart-q-goodput-tpot")
     rates = words.rate_curves(case, run)

@@ -8,7 +8,7 @@ from planner.analysis.case import Case
 from planner.analysis.knobs import ceilings
 from planner.case_capacity import Carried, carried, default_setting, with_ceilings
 from planner.ui.charts.curves import Axis, curves
-from planner.ui.components.common import READABLE_PX, show
+from planner.ui.components.common import show, text_table
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_batching_knobs as words
@@ -37,8 +37,7 @@ def _draw(case: Case, asked: Asked) -> None:
     lines = words.ceiling_curves(case, kv_tokens, tpot_s)
     rules, marks = words.ceiling_rules(default, context), words.ceiling_marks(found, context)
     show(curves(words.ceiling_title(found, context), _AXES, lines, rules, marks), "chart-q-knobs")
-    table = words.ceiling_table(found)
-    st.dataframe(table, hide_index=True, alt="Ceilings of max_num_seqs with their margins", height="content", width=READABLE_PX)
+    text_table(words.ceiling_table(found), "Ceilings of max_num_seqs with their margins")
 
     def work(tell: Tell) -> tuple[Carried, ...]:
         tell("Finding what the replica carries at each setting", 0.2)

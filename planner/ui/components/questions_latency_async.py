@@ -10,7 +10,7 @@ from planner.analysis.case import Case
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.charts.lanes import lanes
-from planner.ui.components.common import READABLE_PX, show
+from planner.ui.components.common import show, text_table
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_latency_async as words
@@ -73,7 +73,7 @@ def _own(case: Case, run: SimulatedOverlap | None, sequences: float) -> None:
     if frame is None:
         return
     st.markdown("**This engine at its planned load**")
-    st.dataframe(frame, hide_index=True, width=READABLE_PX, alt="p99 TTFT and TPOT without and with overlap")
+    text_table(frame, "p99 TTFT and TPOT without and with overlap")
     st.caption(sentence(stop(words.own_note(case, own_sides(case, sequences)))))
 
 

@@ -90,7 +90,8 @@ def _budgets(case: Case, experiment: Experiment, found: LongPrompt) -> None:
 def _table(found: LongPrompt, run: SimulatedLongPrompt | None) -> None:
     st.markdown("**Each step of the prefill**")
     frame = words.step_table(found, run)
-    st.dataframe(frame, hide_index=True, height=280, column_config=localized(frame), alt="Each step of the long prompt's prefill")
+    shown = {**localized(frame), **{name: st.column_config.NumberColumn(format="%.2f") for name in words.TIMED}}
+    st.dataframe(frame, hide_index=True, height=280, column_config=shown, alt="Each step of the long prompt's prefill")
 
 
 VIEW = View("long", "A long prompt arrives", _inputs, _draw)

@@ -19,6 +19,7 @@ from planner.units import MS
 
 _STEPS = 5
 _GAP = 0.04
+_WRITTEN = 0.12
 _SERIAL, _OVERLAPPED = "without", "with overlap"
 _COLOURS = {"host": HUES[4], "GPU": ACCENT}
 _REACH = 3.0
@@ -38,7 +39,7 @@ def lane_rows(sides: Sides) -> list[Row]:
                     "start": span.from_s / MS,
                     "end": (span.to_s - _GAP * length_s) / MS,
                     "work": span.side,
-                    "label": str(span.step),
+                    "label": str(span.step) if length_s > _WRITTEN * (sides.gpu_s + sides.host_s) else "",
                     "what": f"step {span.step}",
                     "when": seconds(span.from_s),
                     "took": seconds(length_s),
@@ -88,7 +89,7 @@ def waste_curves(drafts: int, simulated: SimulatedOverlap | None) -> Sequence[Cu
     curves = [Curve(f"1 + {drafts} rows" if drafts else "1 row", line, ACCENT, name_at=0.6, name_place="above left")]
     if simulated is not None:
         dots = [(0.0, simulated.overlapped.wasted_rows), (100.0, simulated.stopping.wasted_rows)]
-        curves.append(Curve("simulated without drafts", dots, HUES[1], dots=True, name_at=0.0, name_place="above right"))
+        curves.append(Curve("simulated", dots, HUES[1], dots=True, name_at=0.0, name_place="above right"))
     return curves
 
 

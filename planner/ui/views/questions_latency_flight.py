@@ -88,7 +88,7 @@ def longer_title(longer: LongerOutputs) -> str:
         last = "there is a steady state for every output"
     if longer.growth is None:
         return f"Longer outputs end the steady state: {last}"
-    return f"Twice the output puts {figure(longer.growth)} times as many in flight; {last}"
+    return f"By formula twice the output puts {figure(longer.growth)} times as many in flight; {last}"
 
 
 def flight_rows(found: InFlight, prefills: float | None, simulated: SimulatedFlight | None) -> tuple[Beside, ...]:

@@ -20,6 +20,7 @@ from planner.units import MS
 BUDGETS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 THRESHOLDS = (128, 256, 512, 1024, 2048, 4096)
 NO_THRESHOLD = "none"
+TIMED = ("By formula (ms)", "Simulated (ms)")
 _WORK_COLOURS = {"decode": ACCENT, "prefill chunk": HUES[4], "waiting": "#7A869266"}
 _MOST_BARS = 160
 _GAP = 0.06
@@ -221,8 +222,8 @@ def step_table(found: LongPrompt, run: SimulatedLongPrompt | None) -> pd.DataFra
                 "Chunk (tokens)": row.chunk_tokens,
                 "Cached before (tokens)": row.past_tokens,
                 "Decode rows": None if step is None else step.decode_rows,
-                "By formula (ms)": round(row.step_s / MS, 2),
-                "Simulated (ms)": None if step is None else round(step.duration_s / MS, 2),
+                TIMED[0]: row.step_s / MS,
+                TIMED[1]: None if step is None else step.duration_s / MS,
             }
         )
     return pd.DataFrame(rows)
@@ -248,8 +249,10 @@ def flags(asked: Experiment, threshold: int, run: SimulatedLongPrompt | None) ->
 
 def setting_note(run: SimulatedLongPrompt | None) -> str:
     """Return what a threshold does, and that it doesn't help here where simulation says so."""
-    if run is None or not _threshold_delays(run):
+    if run is None:
         return SETTING_NOTE
+    if not _threshold_delays(run):
+        return f"Here: {ttft_title(run)[:1].lower()}{ttft_title(run)[1:]}. {SETTING_NOTE}"
     return f"Here leave the threshold out: with it half of those who come meanwhile wait longer. {SETTING_NOTE}"
 
 
