@@ -25,12 +25,13 @@ BILLION = 1e9
 
 
 def duration(time_s: float) -> str:
-    """Return a time for a sentence: milliseconds below one second, three figures.
+    """Return a time for a sentence: milliseconds below one second, three figures, whole seconds from a thousand on.
 
-    >>> duration(0.0265), duration(1.137)
-    ('26.5 ms', '1.14 s')
+    >>> duration(0.0265), duration(1.137), duration(2904.3)
+    ('26.5 ms', '1.14 s', '2,904 s')
     """
-    return f"{time_s / MS:.3g} ms" if time_s < 1.0 else f"{time_s:.3g} s"
+    value, unit = (time_s / MS, "ms") if time_s < 1.0 else (time_s, "s")
+    return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
 
 
 def percentage(share: float, decimals: int = 0, *, signed: bool = False) -> str:

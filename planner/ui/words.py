@@ -7,7 +7,7 @@ import datetime as dt
 import math
 import re
 
-from planner.units import BILLION, GB, GIB, KIB, MILLION, MINUTE_S, MS, TB, TFLOPS
+from planner.units import BILLION, GB, GIB, HOUR_S, KIB, MILLION, MINUTE_S, MS, TB, TFLOPS
 from planner.units import plural as plural  # noqa: PLC0414 - part of the words, defined where every layer reaches it
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -70,10 +70,10 @@ def figure(value: float | None) -> str:
 
 
 def seconds(value_s: float | None) -> str:
-    r"""Return a duration: ms below a second, minutes above two.
+    r"""Return a duration: ms below a second, minutes above two, hours above two.
 
-    >>> [seconds(x) for x in (0.000345, 0.0241, 0.412, 1.0, 86.4, 600.0)]
-    ['0.345\xa0ms', '24.1\xa0ms', '412\xa0ms', '1\xa0s', '86.4\xa0s', '10\xa0min']
+    >>> [seconds(x) for x in (0.000345, 0.0241, 0.412, 1.0, 86.4, 600.0, 56_100.0)]
+    ['0.345\xa0ms', '24.1\xa0ms', '412\xa0ms', '1\xa0s', '86.4\xa0s', '10\xa0min', '15.6\xa0h']
     """
     if value_s is None or not math.isfinite(value_s):
         return DASH
@@ -81,7 +81,9 @@ def seconds(value_s: float | None) -> str:
         return f"{figure(value_s / MS)}{NBSP}ms"
     if abs(value_s) <= 2 * MINUTE_S:
         return f"{figure(value_s)}{NBSP}s"
-    return f"{figure(value_s / MINUTE_S)}{NBSP}min"
+    if abs(value_s) <= 2 * HOUR_S:
+        return f"{figure(value_s / MINUTE_S)}{NBSP}min"
+    return f"{figure(value_s / HOUR_S)}{NBSP}h"
 
 
 def usd(value_usd: float | None) -> str:

@@ -94,7 +94,7 @@ def test_too_much_throughput_is_called_high_and_too_long_a_time_slow() -> None:
 @pytest.mark.parametrize("each", SOURCES, ids=lambda each: each.id)
 def test_every_source_is_told_and_drawn_with_its_misses_first(each: ShippedAccuracy) -> None:
     assert words.facts(each)["Terms"] == each.terms
-    assert each.date in words.facts(each)["Predicted on"]
+    assert words.facts(each)["Predicted on"] == words.day_of(each.date)
     for place, metric in enumerate(words.metrics_of(each)):
         medians = words.groups_frame(each, metric, NAMES)[f"{words.METRICS[metric]}, median"].dropna().tolist()
         assert medians == sorted(medians, reverse=True)

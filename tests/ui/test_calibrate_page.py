@@ -183,6 +183,19 @@ def test_files_and_form_come_back_after_another_page(page: AppTest) -> None:
     assert not has(page, "calibrate-submit")
 
 
+def test_a_file_given_twice_counts_once_and_clearing_empties_the_upload_too(page: AppTest) -> None:
+    data = EXAMPLE.read_bytes()
+    page.file_uploader(key="calibrate-files").upload("a.jsonl.gz", data).upload("b.jsonl.gz", data)
+    until(run(page), lambda each: has(each, "calibrate-submit"))
+    assert "b.jsonl.gz holds the same as a.jsonl.gz: it counts once" in text_of(page)
+    held = next(frame.value for frame in page.dataframe if "Holds" in frame.value.columns)
+    assert list(held["File"]) == ["a.jsonl.gz"]
+    page.button(key="calibrate-clear").click()
+    run(page)
+    assert "counts once" not in text_of(page)
+    assert page.file_uploader(key="calibrate-files-1").value == [], "a new widget is an empty one"
+
+
 def test_a_long_fit_shows_its_progress_and_can_be_given_up(page: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
 

@@ -136,6 +136,22 @@ def test_using_a_record_plans_for_its_gpu() -> None:
     assert views.patch_for(load_record("textbook"), Scenario()) == {"engine.calibration_id": "textbook"}
 
 
+def test_more_files_than_are_read_are_counted_and_equal_ones_are_no_loss() -> None:
+    given = [files.Given(f"{index}.json", str(index // 2).encode(), str(index)) for index in range(6)]
+    kept, notes = files.each_once([*given, files.Given("empty", b"", "7"), files.Given("empty too", b"", "8")], 4)
+    assert [each.name for each in kept] == ["0.json", "2.json", "4.json", "empty"]
+    assert notes[:3] == tuple(f"{odd}.json holds the same as {odd - 1}.json: it counts once." for odd in (1, 3, 5))
+    assert notes[3] == "The first 4 files are read, and 1 more are left out: give fewer at once."
+
+
+def test_a_record_s_engine_has_its_own_spelling_and_its_basis_fits_the_table() -> None:
+    frame = records.records_frame(list_records(), frozenset())
+    engines = dict(zip(frame["Record"], frame["Engine"], strict=True))
+    assert engines["h100-80g-sxm/tensorrt-llm-1.3.0rc20"] == "TensorRT-LLM 1.3.0rc20"
+    assert engines["h100-80g-sxm/vllm-0.24.0"] == "vLLM 0.24.0"
+    assert set(frame["Rests on"].str.len()) <= set(range(20))
+
+
 def test_the_example_says_what_it_is() -> None:
     (read,) = files.read_all([files.example()])
     assert read.file is not None

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -35,6 +36,7 @@ from planner.ui.views.simulate import (
 from planner.ui.views.simulate_inputs import INPUTS, KEYS, key_of, read_inputs, summary_of
 from planner.ui.views.simulate_rows import LIMITS, cdf_rows, limit_rows, limits_in, step_notes, step_rows, timeline_rows
 from planner.ui.words import NBSP
+from planner.workloads import load_workload
 
 ONE_GPU = {"hardware": {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}}
 TIGHT = {
@@ -223,6 +225,20 @@ def test_a_run_that_served_nobody_is_told_with_dashes() -> None:
     assert limit_rows(found.shown).title == "Nothing ran"
     assert step_window(found, found.shown).steps == ()
     assert definitions(found)
+
+
+@pytest.mark.parametrize(
+    ("workload", "count", "said"),
+    [
+        ("azure-conversation-2023", 20, "20 requests of Azure conversation 2023, drawn from the workload, at"),
+        ("mooncake-conversation", 20, "20 requests of Mooncake conversation, its first ones in their order (their prompts share"),
+        ("mooncake-conversation", 50_000, ", all 12,031 in their order, then again (their prompts share prefixes), at"),
+    ],
+)
+def test_which_requests_were_served_is_told(workload: str, count: int, said: str, steady: Replay) -> None:
+    served = load_workload("chat").sample_requests(count, 1.0, 1)
+    of_workload = replace(steady, plan=replace(steady.plan, workload=load_workload(workload)), requests=served)
+    assert said in what_was_run(of_workload)[0]
 
 
 @pytest.mark.parametrize(("share", "text"), [(1.0, "100"), (0.99999, "99.99"), (0.9995, "99.95"), (0.5, "50")])

@@ -20,7 +20,8 @@ from planner.ui.colours import ACCENT, FAINT, GREY, HUES, WARNING
 
 RESIDUAL_HEIGHT = 260
 ROW_PX = 26
-FRAME_PX = 110
+FRAME_PX = 128
+"""Height that the legend, the axis and its title take of a chart's [px]."""
 RESTS_COLOURS = {"measured": ACCENT, "prior": WARNING, "assumed": GREY}
 PHASE_COLOURS = {"decode": ACCENT, "prefill": HUES[4], "mixed": HUES[2]}
 METRIC_COLOURS = {"TTFT": HUES[4], "TPOT": ACCENT, "E2E": HUES[2], "throughput": HUES[3]}
@@ -46,7 +47,7 @@ def intervals(rows: Sequence[Row], title: str) -> Figure:
     y = name("name", sort=[row["name"] for row in rows], axis=_names())
     kinds = [kind for kind in RESTS_COLOURS if any(row["rests_on"] == kind for row in rows)]
     colours = {"domain": kinds, "range": [RESTS_COLOURS[kind] for kind in kinds]}
-    colour = name("rests_on", scale=colours, legend={**LEGEND, "symbolType": "circle", "columns": 2})
+    colour = name("rests_on", scale=colours, legend={**LEGEND, "symbolType": "circle", "columns": len(kinds)})
     titles = {"name": "Figure", "value": "Value", "interval": "80 % interval", "rests_on": "Rests on"}
     tip = tooltip(titles)
     layers = [

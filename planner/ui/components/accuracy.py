@@ -8,7 +8,7 @@ import streamlit as st
 from planner.accuracy.shipped import RUN_FILE, STEPS_FILE, Metric, ShippedAccuracy, shipped_run, shipped_steps
 from planner.ui.charts.accuracy import distributions, predicted_rows, strips
 from planner.ui.choices import gpu_names, gpu_ranks, model_names
-from planner.ui.components.common import READABLE_PX, ColumnConfigs, heading, show, side_by_side
+from planner.ui.components.common import READABLE_PX, ColumnConfigs, heading, localized, show, side_by_side
 from planner.ui.views import accuracy as words
 from planner.ui.views import accuracy_rows as rows
 from planner.ui.views import accuracy_run as run_words
@@ -108,11 +108,12 @@ def _charts(chosen: ShippedAccuracy, metric: Metric) -> None:
 def every_source(sources: tuple[ShippedAccuracy, ...]) -> None:
     """Draw every source with its errors, terms and caveat, the largest misses first."""
     heading("Every source")
+    frame = words.sources_frame(sources)
     config: ColumnConfigs = {
+        **localized(frame),
         "Source": st.column_config.TextColumn(width="large", pinned=True),
         "Caveat": st.column_config.TextColumn(width="large"),
     }
-    frame = words.sources_frame(sources)
     alt = "Sources of measured results with their errors, largest first"
     st.dataframe(frame, hide_index=True, alt=alt, height="content", column_config=config, placeholder="")
     for notice in words.notices(sources):
@@ -127,7 +128,7 @@ def steps() -> None:
     heading("Single steps")
     st.markdown(sentence(words.steps_sentence(found)))
     _table(words.steps_frame(found, gpu_names()), "Errors of step times by GPU, largest first")
-    st.caption(sentence(f"{stop(found.source)} {stop(found.terms)} {stop(found.caveat)} Computed on {found.date}."))
+    st.caption(sentence(f"{stop(found.source)} {stop(found.terms)} {stop(found.caveat)} Computed on {words.day_of(found.date)}."))
     st.code(found.command, language="bash", wrap_lines=True)
 
 
@@ -141,13 +142,13 @@ def recorded_run() -> None:
         st.markdown(sentence(run_words.run_sentence(found)))
         st.caption(sentence(run_words.drift_sentence(found)))
     _table(run_words.run_frame(found), "Errors of a recorded engine's runs by load")
-    st.caption(sentence(f"{stop(found.source)} Computed on {found.date}."))
+    st.caption(sentence(f"{stop(found.source)} Computed on {words.day_of(found.date)}."))
     st.code(found.command, language="bash", wrap_lines=True)
 
 
 def _table(frame: pd.DataFrame, alt: str) -> None:
     height: Literal["content"] | int = "content" if len(frame) < _SHORT_ROWS else _TABLE_HEIGHT
-    st.dataframe(frame, hide_index=True, alt=alt, height=height, placeholder="")
+    st.dataframe(frame, hide_index=True, alt=alt, height=height, column_config=localized(frame), placeholder="")
 
 
 def _names() -> dict[str, str]:

@@ -19,7 +19,6 @@ from planner.ui.words import literal, sentence, stop
 
 SOURCE_COLUMNS = {"Source": st.column_config.TextColumn(width="large")}
 _RECORD_COLUMNS: ColumnConfigs = {
-    "Rests on": st.column_config.TextColumn(width=285),
     "What it is": st.column_config.TextColumn(width="large"),
 }
 

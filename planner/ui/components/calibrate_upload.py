@@ -26,10 +26,12 @@ def upload(slot: str, label: str, formats: str, example: Callable[[], views.Give
     formats : what may be given, in words
     example : a file to try it with
     """
-    key = f"{slot}-files"
+    key = _widget_key(slot)
     with st.container(width=READABLE_PX):
         st.file_uploader(label, key=key, accept_multiple_files=True, max_upload_size=MAX_MB, on_change=_take, args=(slot, key))
         st.caption(sentence(f"{formats} At most {MAX_MB} MB a file; a larger one turns red and isn't sent."))
+        for note in st.session_state.get(_left_out(slot), ()):
+            st.caption(f":material/rule: {sentence(note)}")
         given = files_of(slot)
         with st.container(horizontal=True, vertical_alignment="center"):
             if example is not None:
@@ -125,22 +127,45 @@ def _fill(files: Sequence[UserFile], place: Place, slot: str) -> None:
 
 
 def _take(slot: str, key: str) -> None:
-    uploads = (st.session_state.get(key) or [])[:MOST_FILES]
-    _hold(slot, tuple(views.Given(file.name, file.getvalue(), file.file_id) for file in uploads))
+    uploads = st.session_state.get(key) or []
+    given, notes = views.each_once([views.Given(file.name, file.getvalue(), file.file_id) for file in uploads], MOST_FILES)
+    _hold(slot, given, notes)
 
 
 def _put(slot: str, example: Callable[[], views.Given]) -> None:
+    _empty_widget(slot)
     _hold(slot, (example(),))
 
 
 def _clear(slot: str) -> None:
+    _empty_widget(slot)
     _hold(slot, ())
 
 
-def _hold(slot: str, given: tuple[views.Given, ...]) -> None:
+def _hold(slot: str, given: tuple[views.Given, ...], notes: tuple[str, ...] = ()) -> None:
     st.session_state[_given(slot)] = given
+    st.session_state[_left_out(slot)] = notes
     for key in (_target(slot), _form_of(slot)):
         st.session_state.pop(key, None)
+
+
+def _widget_key(slot: str) -> str:
+    """Return the key of the upload, which changes with each clearing: only a new widget is an empty one."""
+    cleared = st.session_state.get(_cleared(slot), 0)
+    return f"{slot}-files-{cleared}" if cleared else f"{slot}-files"
+
+
+def _empty_widget(slot: str) -> None:
+    if st.session_state.get(_widget_key(slot)):
+        st.session_state[_cleared(slot)] = st.session_state.get(_cleared(slot), 0) + 1
+
+
+def _cleared(slot: str) -> str:
+    return f"_{slot}_cleared"
+
+
+def _left_out(slot: str) -> str:
+    return f"_{slot}_left_out"
 
 
 def _given(slot: str) -> str:

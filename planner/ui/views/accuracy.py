@@ -1,5 +1,6 @@
 """The Accuracy page in words and tables: how far predictions were off, the misses first, and what isn't predicted."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -8,7 +9,7 @@ from planner.accuracy.shipped import Coverage, Errors, GpuSteps, GroupPart, Metr
 from planner.engines import ENGINE_TITLES
 from planner.exporters.table import spreadsheet_safe
 from planner.ui.views.calibrate_fit import signed
-from planner.ui.words import DASH, percent, plural, span, stop
+from planner.ui.words import DASH, day, percent, plural, span, stop
 
 METRICS: dict[Metric, str] = {
     "tpot": "TPOT",
@@ -164,12 +165,16 @@ def _source_row(source: ShippedAccuracy) -> dict[str, object]:
     row: dict[str, object] = {"Source": source.title, "Rows": overall.rows, "Predicted": overall.predicted}
     for metric in _SHOWN:
         errors = overall.errors.get(metric)
-        row[f"{METRICS[metric]}, median (bias)"] = _cell(errors)
+        row[f"{_title(METRICS[metric])}, median (bias)"] = _cell(errors)
     row["By priors alone"] = _cell(source.none.overall.errors.get("tpot") or source.none.overall.errors.get("throughput"))
     row["80 % intervals held"] = _covered(overall.coverage)
     row["Terms"] = source.terms
     row["Caveat"] = source.caveat
     return row
+
+
+def _title(name: str) -> str:
+    return f"{name[:1].upper()}{name[1:]}"
 
 
 def _cell(errors: Errors | None) -> str:
@@ -200,13 +205,22 @@ def reproduce(source: ShippedAccuracy) -> str:
     return source.command
 
 
+def day_of(iso: str) -> str:
+    """Return an ISO date as the pages write days.
+
+    >>> day_of("2026-11-30")
+    '30 Nov 2026'
+    """
+    return day(dt.date.fromisoformat(iso))
+
+
 def facts(source: ShippedAccuracy) -> dict[str, str]:
     """Return where a source's figures were published, and under which terms."""
     return {
         "Published": source.source,
         "Terms": source.terms,
         "Know before comparing": source.caveat,
-        "Predicted on": source.date,
+        "Predicted on": day_of(source.date),
     }
 
 
@@ -219,7 +233,7 @@ def steps_frame(steps: ShippedSteps, names: Mapping[str, str]) -> pd.DataFrame:
 def _steps_row(each: GpuSteps, names: Mapping[str, str]) -> dict[str, object]:
     return {
         "GPU": spreadsheet_safe(names.get(each.gpu, each.gpu)),
-        "Engine": f"{each.engine} {each.version}",
+        "Engine": f"{ENGINES.get(each.engine, each.engine)} {each.version}",
         "Steps": each.rows,
         "Left out: median (bias)": _cell(each.held_out),
         "Aim": DASH if each.median_limit_pct is None else f"≤ {_pct(each.median_limit_pct)}",

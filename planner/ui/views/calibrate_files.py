@@ -1,5 +1,6 @@
 """What a user brought to the Calibrate page, in words, and the form that says what it was measured on."""
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +48,26 @@ class ReadFile(NamedTuple):
     name: str
     file: UserFile | None
     fault: InputError | None
+
+
+def each_once(given: Sequence[Given], most: int) -> tuple[tuple[Given, ...], tuple[str, ...]]:
+    """Return files without those that hold the same bytes as one before, at most `most` of them, and a note on each left out.
+
+    A file that counts twice would weigh twice in a fit, and stand on both sides of a test of it.
+    """
+    names: dict[str, str] = {}
+    kept: list[Given] = []
+    notes: list[str] = []
+    for each in given:
+        digest = hashlib.sha256(each.data).hexdigest()
+        if each.data and digest in names:
+            notes.append(f"{one_line(each.name)} holds the same as {one_line(names[digest])}: it counts once.")
+        else:
+            names[digest] = each.name
+            kept.append(each)
+    if len(kept) > most:
+        notes.append(f"The first {most} files are read, and {len(kept) - most:,} more are left out: give fewer at once.")
+    return tuple(kept[:most]), tuple(notes)
 
 
 def read_all(given: Sequence[Given]) -> tuple[ReadFile, ...]:

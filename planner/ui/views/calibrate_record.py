@@ -4,6 +4,7 @@ import pandas as pd
 
 from planner.calibration.records import CalibrationRecord, Evidence, GroupError, Parameter
 from planner.calibration.schema import EFFICIENCIES
+from planner.engines import ENGINE_TITLES
 from planner.exporters.table import spreadsheet_safe
 from planner.ui.charts.base import Row
 from planner.ui.views.why import source_row
@@ -25,6 +26,12 @@ BASIS = {
     "published": "taken from published fits of this GPU",
     "prior": "a prior, scaled from measurements of other GPUs",
     "textbook": "the textbook setting, for comparison alone",
+}
+_BASIS_IN_TABLE = {
+    "fitted": "measured times",
+    "published": "published fits",
+    "prior": "a scaled prior",
+    "textbook": "the textbook",
 }
 RESTS_ON = {"data": "measured", "prior": "prior", "assumed": "assumed"}
 _TABLES = {
@@ -222,12 +229,12 @@ def _record_row(record: CalibrationRecord, *, mine: bool) -> dict[str, object]:
     return {
         "Record": record.id,
         "Of": "yours" if mine else "shipped",
-        "Rests on": BASIS[record.basis],
+        "Rests on": _BASIS_IN_TABLE[record.basis],
         "Steps": evidence.rows if evidence is not None else 0,
         "Groups": len(groups),
         "Off by, fitted": _range(fitted) if fitted else DASH,
         "Off by, left out": _range(held) if held else DASH,
-        "Engine": f"{record.engine} {record.engine_version or ''}".strip(),
+        "Engine": f"{ENGINE_TITLES.get(record.engine, record.engine)} {record.engine_version or ''}".strip(),
         "Made": day(record.created),
         "What it is": spreadsheet_safe(record.description),
     }

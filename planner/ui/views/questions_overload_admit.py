@@ -49,7 +49,7 @@ def admit_answer(found: AdmissionLimit, aims: Aims) -> str:
         return "Admit nobody: the sequences that decode already miss the TPOT target"
     return (
         f"Admit while at most {figure(found.backlog_tokens)} prompt tokens wait: TPOT allows chunks of "
-        f"{found.chunk.chunk_tokens} tokens, "
+        f"{found.chunk.chunk_tokens:,} tokens, "
         f"which prefill {figure(found.chunk.prefill_tokens_per_s)} tokens/s, and TTFT allows {seconds(aims.ttft_s)} of them"
     )
 

@@ -10,6 +10,7 @@ from planner.replay.setup import knows_prefixes
 from planner.simulator import Distribution, Estimate
 from planner.ui.views.answer import MetricView
 from planner.ui.words import DASH, figure, percent, plural, rate, seconds, span, stop
+from planner.workloads import RowsLengths, load_trace
 
 METRIC_NAMES = {
     "ttft": "TTFT",
@@ -81,11 +82,23 @@ def _batch(run: Outcome) -> MetricView:
     )
 
 
+def _order(replay: Replay) -> str:
+    """Return which of the workload's requests were served: drawn, or the first ones in their order."""
+    lengths = replay.plan.workload.lengths
+    if replay.settings.order == "recorded":
+        return "in recorded order"
+    if not isinstance(lengths, RowsLengths) or lengths.draw != "in_order":
+        return "drawn from the workload"
+    recorded = len(load_trace(lengths.trace))
+    which = "its first ones in their order" if len(replay.requests) <= recorded else f"all {recorded:,} in their order, then again"
+    return f"{which} (their prompts share prefixes)"
+
+
 def what_was_run(replay: Replay) -> tuple[str, ...]:
     """Return what the figures rest on, a sentence each; the first is always there."""
     run, settings = replay.shown, replay.settings
     limits = run.setup.limits
-    order = "in recorded order" if settings.order == "recorded" else "drawn from the workload"
+    order = _order(replay)
     scheduling = "async scheduling" if limits.async_scheduling else "scheduling between steps"
     caching = "on" if limits.enable_prefix_caching else "off"
     knobs = f"max_num_seqs {limits.max_num_seqs:,}, max_num_batched_tokens {limits.max_num_batched_tokens:,}"
