@@ -1,19 +1,19 @@
 """What routed experts reach of the peak when tensor parallelism splits them into narrow products."""
 
+from planner.calibration.families import whole_experts
 from planner.deployment import Deployment
 
 EXPERT_WIDTH = 768.0
 """Hidden width of an expert on one GPU for which records state the experts' efficiency (Qwen3-30B-A3B on one GPU)."""
 
-HALF_WIDTH_16 = 750.0
-"""Width at which the products of experts stored in 16 bit reach half of their best share.
+NARROW_HALF_WIDTH_16 = 750.0
+"""Width at which products of experts stored in 16 bit that are narrower than EXPERT_WIDTH reach half of their best share.
 
-Poisson sweeps of vLLM 0.19 (vllm-cost-meter, MIT) ask for 0.3 to 0.4 of the linear layers' share for Qwen3-30B-A3B (768 values) on
-A100 PCIe and H100 NVL, and for 0.63 for Mixtral (7,168 values on each of two A100 PCIe); 0.69 · w / (w + 750) gives 0.35 and 0.62.
+A100's curve (planner.calibration.families.whole_experts): nothing this narrow was measured in 16 bit on Hopper.
 """
 
 HALF_WIDTH = 2500.0
-"""The same of experts stored in eight or four bits, whose products are shorter still.
+"""Width at which the products of experts stored in eight or four bits reach half of their best share.
 
 Prefill of 8,192 tokens in closed-loop runs (InferenceX by aiconfigurator's silicon table, Apache-2.0; MiniMax-M2.5, Kimi-K2.5,
 DeepSeek-R1, gpt-oss-120b on H200, B200 and B300) asks for 0.35, 0.18, 0.125, 0.11 and 0.07 of the linear layers' share at 1,536,
@@ -32,7 +32,7 @@ PRECISION_DOUBT = (
     "sources, not a finding. Measure both before you choose this model's precision by cost."
 )
 """What a plan says of a mixture of experts. With H100's record, FP8 experts reach 0.58 of the 16-bit ones' rate at 768 values, 0.41
-at 96 and 1.1 at Mixtral's 14,336, though the data sheet doubles it."""
+at 96 and 1.7 at Mixtral's 14,336, though the data sheet doubles it."""
 
 _STORED_WHOLE_BITS = 12
 
@@ -51,7 +51,8 @@ def expert_share(efficiency: float, deployment: Deployment) -> float:
         return efficiency
     width = min(widths) / (1 if layout.ep > 1 else layout.tp)
     whole = quantization.weight_bits >= _STORED_WHOLE_BITS
-    half = HALF_WIDTH_16 if whole else HALF_WIDTH
+    whole_half = whole_experts(deployment.gpu).half_width if width > EXPERT_WIDTH else NARROW_HALF_WIDTH_16
+    half = whole_half if whole else HALF_WIDTH
     unpacked = not whole and quantization.compute_dtype in {"bf16", "fp16"}
     share = efficiency * width / (width + half) * (EXPERT_WIDTH + half) / EXPERT_WIDTH
     return min(share * (PACKED_SHARE if unpacked else 1.0), 1.0)

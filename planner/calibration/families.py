@@ -107,6 +107,42 @@ GPU_DTYPE_RATIOS: dict[tuple[str, str], float] = {
 }
 
 
+class WholeExperts(NamedTuple):
+    """What routed experts stored in 16 bit reach on one architecture.
+
+    ratio : share of the linear layers' share at 768 values of an expert on one GPU [1]
+    half_width : width at which the products of wider ones reach half of their best share, which goes as w / (w + half_width)
+    reason : the evidence
+    """
+
+    ratio: float
+    half_width: float
+    reason: str
+
+
+_EXPERT_SWEEPS = (
+    "Poisson sweeps of Qwen3-30B-A3B (768 values) and Mixtral (7,168) in 16 bit on {} (vLLM 0.19, vllm-cost-meter, MIT)"
+)
+_HOPPER_EXPERTS = WholeExperts(
+    0.50,
+    165.0,
+    f"{_EXPERT_SWEEPS.format('H100 NVL')} are met best with 0.45 to 0.56 and 0.53 to 0.6; 0.61 · w / (w + 165) is 0.50 and 0.59",
+)
+_OTHER_EXPERTS = WholeExperts(
+    0.35,
+    750.0,
+    f"{_EXPERT_SWEEPS.format('A100 PCIe')} are met best with 0.3 to 0.35 and 0.63; 0.69 · w / (w + 750) is 0.35 and 0.62",
+)
+
+
+def whole_experts(gpu: GpuProfile) -> WholeExperts:
+    """Return what routed experts stored in 16 bit reach on a GPU; A100's figures stand for all but Hopper's.
+
+    gpu : its architecture decides
+    """
+    return _HOPPER_EXPERTS if gpu.arch.startswith("Hopper") else _OTHER_EXPERTS
+
+
 def family_of(gpu: GpuProfile) -> Family:
     """Return the family whose evidence fits a GPU; the last one fits all.
 

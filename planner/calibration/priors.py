@@ -7,7 +7,7 @@ efficiency here falls with its size; what a whole engine loses for each doubling
 import datetime as dt
 
 from planner.calibration.all_reduce_priors import all_reduce_priors
-from planner.calibration.families import Family, dtype_ratio, family_of
+from planner.calibration.families import Family, dtype_ratio, family_of, whole_experts
 from planner.calibration.schema import CalibrationRecord, HostTerms, InformedBy, Parameter, Reference, bounds_of, by_name
 from planner.hardware import GpuProfile
 from planner.provenance import Source
@@ -18,9 +18,8 @@ BAND = 0.25
 
 """Half-width of a prior's 80 % interval: published runs of one GPU and engine lie within about a quarter of their median."""
 
-EXPERT_RATIO_16 = 0.35
 EXPERT_RATIO = 0.2
-"""Share of the linear layers' share that routed experts of 768 values reach in serving engines: stored in 16 bit, and in fewer."""
+"""Share of the linear layers' share that routed experts of 768 values reach in serving engines if stored in eight or four bits."""
 
 SMOOTHNESS = 4.0 / 9.0
 """1/p of the norm that joins memory and compute time, p = 2.25: one constant for all GPUs.
@@ -59,7 +58,7 @@ def prior_record(gpu: GpuProfile, engine: str, version: str, host: HostTerms) ->
             "reference": Reference(memory_bytes_per_s=gpu.memory_bytes_per_s, dense_flops_per_s={**gpu.dense_flops_per_s}),
             "memory_efficiency": memory_priors(gpu),
             "compute_efficiency": compute,
-            "expert_compute_efficiency": {key: _expert(key, value) for key, value in compute.items()},
+            "expert_compute_efficiency": {key: _expert(gpu, key, value) for key, value in compute.items()},
             "attention_efficiency": _scaled(sixteen, 0.83, "prefill attention reaches 0.71 to 0.85 of the linear layers' share"),
             "kv_read_efficiency": _kv_read(family_of(gpu), memory_priors(gpu)["bf16"]),
             "all_reduce": all_reduce_priors(gpu),
@@ -168,7 +167,7 @@ def completed(record: CalibrationRecord, gpu: GpuProfile) -> CalibrationRecord:
             ratio = dtype_ratio(gpu.id, dtype)
             compute[dtype] = _scaled(base, ratio.ratio, f"this record's 16-bit share times {ratio.ratio:g}: {ratio.reason}")
     compute |= by_name(record.compute_efficiency)
-    experts = {key: _expert(key, value) for key, value in compute.items()} | by_name(record.expert_compute_efficiency)
+    experts = {key: _expert(gpu, key, value) for key, value in compute.items()} | by_name(record.expert_compute_efficiency)
     common = {name: value for name, value in common_priors(gpu).items() if getattr(record, name) is None}
     common.pop("activation_bandwidth_fraction", None)
     reference = record.reference
@@ -233,14 +232,11 @@ def _kv_read(family: Family, weights: Parameter) -> Parameter | None:
     return _parameter("kv_read_efficiency", (value, 0.92 * value, min(1.06 * value, 0.98)), "prior", reason)
 
 
-def _expert(dtype: str, base: Parameter) -> Parameter:
+def _expert(gpu: GpuProfile, dtype: str, base: Parameter) -> Parameter:
     """Grouped products over many narrow experts reach a fraction of the share of one large product."""
     if dtype in {"bf16", "fp16", "tf32", "fp32"}:
-        reason = (
-            "0.35 of the linear layers' share at 768 values of an expert: Poisson sweeps of Qwen3-30B-A3B in 16 bit on A100 PCIe "
-            "and H100 NVL (vllm-cost-meter, MIT) ask for 0.3 to 0.4; composed operator tables for 0.25 to 0.6"
-        )
-        return _scaled(base, EXPERT_RATIO_16, reason)
+        whole = whole_experts(gpu)
+        return _scaled(base, whole.ratio, f"{whole.ratio:g} of the linear layers' share at 768 values of an expert: {whole.reason}")
     reason = (
         "0.2 of the linear layers' share at 768 values of an expert on one GPU: prefill of MiniMax-M2.5, Kimi-K2.5 and "
         "DeepSeek-R1 in InferenceX runs (aiconfigurator's silicon table, Apache-2.0)"
