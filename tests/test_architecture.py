@@ -1,6 +1,7 @@
 """The shape of the code: sizes, types and docstrings that reviewers rely on."""
 
 import ast
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -78,3 +79,17 @@ def test_every_data_file_is_installed_with_the_package() -> None:
     left_out = [path.name for path in files if path.suffix != ".py" and not any(path.match(pattern) for pattern in patterns)]
     assert left_out == []
     assert {folder.name + "*" for folder in folders} == set(settings["packages"]["find"]["include"])
+
+
+def test_every_source_under_the_mit_licence_is_named_in_the_notice() -> None:
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    sources = json.loads((ROOT / "hardware_profiles" / "evidence" / "accuracy" / "sources.json").read_text(encoding="utf-8"))
+    named = {each["source"].partition(" ")[0] for each in sources if each["terms"].startswith("MIT")}
+    for path in (ROOT / "workloads" / "traces").glob("*.toml"):
+        trace = tomllib.loads(path.read_text(encoding="utf-8"))
+        named |= {trace["source"]["ref"].partition(" ")[0]} if trace["licence"].startswith("MIT") else set()
+    assert named
+    for repository in named:
+        owner, _, name = repository.removeprefix("github.com/").partition("/")
+        assert f"{name} ({owner})" in notice, repository
+    assert "MLPerf is a registered trademark of MLCommons Association" in notice
