@@ -43,6 +43,15 @@ def save_model(data: bytes, model: ModelSpec) -> Path:
     return _write("models", f"{model.id}.json", data)
 
 
+def is_kept(data: bytes, folder: str, name: str) -> bool:
+    """Whether the user's folder holds this very file; folder, name : below PLANNER_HOME."""
+    home = user_home()
+    if home is None:
+        return False
+    path = home / folder / name
+    return path.is_file() and path.read_bytes() == data
+
+
 def save_gpu(data: bytes, gpu: GpuProfile) -> Path:
     """Keep a profile as PLANNER_HOME/hardware_profiles/<id>.toml and return its path."""
     if any(gpu.id == known.id for known in survey_gpus().profiles):

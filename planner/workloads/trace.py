@@ -69,6 +69,13 @@ class Trace:
     def __len__(self) -> int:
         return len(self.prompt_tokens)
 
+    @property
+    def recorded_rps(self) -> float | None:
+        """Mean rate between the first and the last recorded arrival [request/s]; None without times, or where they are all one."""
+        if self.arrival_s is None or len(self) < 2 or self.arrival_s[-1] <= self.arrival_s[0]:
+            return None
+        return (len(self) - 1) / float(self.arrival_s[-1] - self.arrival_s[0])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histogram:

@@ -134,6 +134,39 @@ def test_a_trace_is_read_and_planned_with(light: AppTest) -> None:
     assert app.metric
 
 
+def test_a_trace_is_planned_with_at_the_rate_at_which_it_was_recorded(light: AppTest) -> None:
+    rows = "\n".join(["timestamp,prompt_tokens,output_tokens", *(f"{i * 0.4},{100 + i},{20 + i % 7}" for i in range(300))])
+    app = catalogue(light, "Workloads")
+    app.file_uploader(key="upload-trace").upload("mine.csv", rows.encode())
+    run(app)
+    offer = app.button(key="use-trace-rate")
+    assert offer.label.replace("\xa0", " ") == "Use it at its own 2.5 req/s"
+    offer.click()
+    run(app)
+    scenario = app.session_state["_scenario_state"].scenario
+    assert (scenario.workload.load.requests_per_s, scenario.workload.id[:8]) == (2.5, "mine-csv")
+    untimed = "prompt_tokens,output_tokens\n100,20\n200,30"
+    app.file_uploader(key="upload-trace").upload("untimed.csv", untimed.encode())
+    run(app)
+    assert [button.key for button in app.button if str(button.key).startswith("use-trace")] == ["use-trace"]
+
+
+def test_what_is_kept_already_is_not_offered_to_be_kept_again(
+    light: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
+    app = catalogue(light, "GPUs")
+    app.file_uploader(key="upload-gpu").upload("capped.toml", GPU)
+    run(app)
+    app.button(key="keep-gpus").click()
+    run(app)
+    assert "It is in your folder" in text_of(app)
+    assert not any(button.key == "keep-gpus" for button in app.button)
+    app.button(key="use-gpus").click()
+    run(app)
+    assert app.session_state["_scenario_state"].scenario.hardware.gpu_ids == ("h100-capped",)
+
+
 def test_a_bad_row_is_named_and_left_out_when_asked(light: AppTest) -> None:
     rows = "prompt_tokens,output_tokens\n100,20\n=1+1,20\n300,30"
     app = catalogue(light, "Workloads")

@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -11,6 +12,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from planner.errors import InputError
 from planner.paths import missing_home, user_home
+from planner.scenario import Scenario
 from planner.ui import actions, uploads
 from planner.ui.choices import gpu_names, model_names, workload_names
 from planner.ui.components.common import READABLE_PX, ColumnConfigs, localized, source_table
@@ -18,7 +20,7 @@ from planner.ui.components.simulate_jobs import kept
 from planner.ui.fields import Value
 from planner.ui.inputs import scenario_state
 from planner.ui.views import catalogue as views
-from planner.ui.words import literal, sentence
+from planner.ui.words import literal, rate, sentence
 from planner.workloads import ImportReport, Workload, import_rows, save_workload
 from planner.workloads.importers import workload_from_trace
 from planner.workloads.importers.cleaning import BadRows
@@ -108,7 +110,8 @@ def _model_upload() -> None:
             model = uploads.read_model(data, name)
             st.markdown(f"Reads as **{literal(model.name)}**, id `{model.id}`.")
             _facts(views.model_facts(model))
-            _keep("model", model.id, lambda: uploads.save_model(data, model))
+            kept_before = uploads.is_kept(data, "models", f"{model.id}.json")
+            _keep("model", model.id, lambda: uploads.save_model(data, model), kept_before=kept_before)
 
 
 def _gpu_upload() -> None:
@@ -125,7 +128,8 @@ def _gpu_upload() -> None:
             gpu = uploads.read_gpu(data, file.name)
             st.markdown(f"Reads as **{literal(gpu.name)}**, id `{gpu.id}`.")
             source_table(views.gpu_facts(gpu), f"Figures of {gpu.name} with their sources")
-            _keep("gpus", [gpu.id], lambda: uploads.save_gpu(data, gpu))
+            kept_before = uploads.is_kept(data, "hardware_profiles", f"{gpu.id}.toml")
+            _keep("gpus", [gpu.id], lambda: uploads.save_gpu(data, gpu), kept_before=kept_before)
 
 
 def _trace_upload() -> None:
@@ -144,10 +148,10 @@ def _trace_upload() -> None:
             "Leave out rows that can't be read", key="upload-trace-drop", help="Each is counted, with what is wrong with it."
         )
         with _complaint():
-            report, workload = _imported(file, "drop" if drop else "refuse")
-            st.markdown(sentence(report.sentence()))
-            _facts(views.workload_facts(workload))
-            st.button("Use it in the plan", key="use-trace", type="primary", on_click=_use, args=("workload", workload.id))
+            report, workload, recorded_rps = _imported(file, "drop" if drop else "refuse")
+            st.markdown(sentence(f"Read as {report.sentence()}"))
+            _facts(views.workload_facts(workload, recorded_rps))
+            _use_trace(workload, recorded_rps)
             if user_home() is None:
                 st.caption(
                     "It is kept until the app stops. To keep it, set PLANNER_HOME to a folder of yours and start the app again."
@@ -156,12 +160,37 @@ def _trace_upload() -> None:
                 _keep("workload", workload.id, lambda: save_workload(workload))
 
 
-def _imported(file: UploadedFile, bad_rows: BadRows) -> tuple[ImportReport, Workload]:
+def _use_trace(workload: Workload, recorded_rps: float | None) -> None:
+    """Offer to plan with a trace, at the scenario's rate or at the one that was recorded."""
+    scenario = scenario_state().scenario
+    with st.container(horizontal=True):
+        st.button("Use it in the plan", key="use-trace", type="primary", on_click=_use, args=("workload", workload.id))
+        if recorded_rps is not None and scenario is not None:
+            st.button(
+                f"Use it at its own {rate(recorded_rps)}",
+                key="use-trace-rate",
+                on_click=_use_at,
+                args=(scenario, workload.id, recorded_rps),
+            )
+
+
+def _use_at(scenario: Scenario, workload_id: str, rate_rps: float) -> None:
+    actions.apply_patch(scenario, views.at_recorded_rate(workload_id, rate_rps))
+    st.toast("The plan uses it now.", icon=":material/check:")
+
+
+class _Imported(NamedTuple):
+    report: ImportReport
+    workload: Workload
+    recorded_rps: float | None
+
+
+def _imported(file: UploadedFile, bad_rows: BadRows) -> _Imported:
     """Return what an upload holds, read once for as long as it stays."""
 
-    def read() -> tuple[ImportReport, Workload]:
+    def read() -> _Imported:
         imported = import_rows(file.getvalue(), file.name, bad_rows=bad_rows)
-        return imported.report, workload_from_trace(imported.trace)
+        return _Imported(imported.report, workload_from_trace(imported.trace), imported.trace.recorded_rps)
 
     return kept(("trace", file.file_id, file.name, bad_rows), max(1, file.size // _BYTES_PER_REQUEST), read)
 
@@ -180,8 +209,15 @@ def _complaint() -> Iterator[None]:
         st.error(sentence(str(fault)), icon=":material/error:")
 
 
-def _keep(key: str, value: Value, save: Callable[[], Path]) -> None:
-    """Offer to keep an upload in the user's folder and to plan with it; key, value : the field that names it."""
+def _keep(key: str, value: Value, save: Callable[[], Path], *, kept_before: bool = False) -> None:
+    """Offer to keep an upload in the user's folder and to plan with it.
+
+    key, value : the field that names it; kept_before : the folder holds it
+    """
+    if kept_before:
+        st.caption(":material/check: It is in your folder.")
+        st.button("Use it in the plan", key=f"use-{key}", type="primary", on_click=_use, args=(key, value))
+        return
     if user_home() is None:
         st.caption("To plan with it, set PLANNER_HOME to a folder of yours, start the app again and upload it once more.")
         return

@@ -13,7 +13,7 @@ from planner.hardware import GpuProfile, Price, figure_names, list_prices, load_
 from planner.models import ModelSpec, kv_bytes, load_model
 from planner.provenance import Source
 from planner.ui.views.why import SourceRow, source_row
-from planner.ui.words import DASH, day, figure, gib, gigabytes_per_second, teraflops
+from planner.ui.words import DASH, day, figure, gib, gigabytes_per_second, rate, teraflops
 from planner.units import BILLION
 from planner.workloads import Workload, load_workload
 
@@ -166,9 +166,10 @@ def model_details(model_id: str) -> tuple[dict[str, str], tuple[SourceRow, ...]]
     return model_facts(model), _sources(model.sources)
 
 
-def workload_facts(workload: Workload) -> dict[str, str]:
-    """Return what a plan takes from a workload, in words."""
+def workload_facts(workload: Workload, recorded_rps: float | None = None) -> dict[str, str]:
+    """Return what a plan takes from a workload, in words; recorded_rps : mean rate of its trace's own times [request/s]."""
     stats = workload.length_stats()
+    recorded = {} if recorded_rps is None else {"Recorded rate": f"{rate(recorded_rps)} on average"}
     return {
         "What it is": workload.description,
         "Prompt tokens": f"mean {figure(stats.prompt_mean)}, p50 {figure(stats.prompt_p50)}, p95 {figure(stats.prompt_p95)}, "
@@ -177,8 +178,15 @@ def workload_facts(workload: Workload) -> dict[str, str]:
         f"p99 {figure(stats.output_p99)}",
         "Context while it runs": f"{figure(stats.running_context_mean)} tokens on average",
         "Busiest hour ÷ mean": figure(workload.peak_factor),
+        **recorded,
         "Licence": workload.licence,
     }
+
+
+def at_recorded_rate(workload_id: str, rate_rps: float) -> dict[str, object]:
+    """Return the patch of a scenario that serves a workload at the rate at which it was recorded [request/s]."""
+    load = {"kind": "rate", "requests_per_s": float(f"{rate_rps:.{_FIGURES}g}")}
+    return {"workload.id": workload_id, "workload.load": load}
 
 
 def workload_details(workload_id: str) -> tuple[dict[str, str], tuple[SourceRow, ...]]:
