@@ -11,7 +11,6 @@ from planner.simulator.kernel import FINISHED, PAUSED, run_kernel
 from planner.simulator.layout import State
 from planner.step_model import StepCoefficients
 
-_DROPPED = -1
 _NOTHING, _GIVE_UP, _COME, _COME_AGAIN = -1, 0, 1, 2
 
 
@@ -237,34 +236,25 @@ def _drop(k: State, d: Doorway, until_s: float) -> bool:
             _come_back(d, due_s, row, 0.0)
 
 
-@part
-def _advance(k: State, c: StepCoefficients, d: Doorway, until_s: float) -> int:
-    """Let the engine decide what it decides before until_s; return PAUSED, why it stopped, or that somebody was dropped before."""
-    while True:
-        if _drop(k, d, until_s):
-            return _DROPPED
-        pause_s = min(until_s, _head_deadline_s(k, d))
-        if not k.f[n.CLOCK] < pause_s:
-            return PAUSED
-        k.f[n.PAUSE_AT] = pause_s
-        status = run_kernel(k, c)
-        if status == FINISHED:
-            k.f[n.CLOCK] = math.inf
-        elif status != PAUSED:
-            return int(status)
-
-
 @entry
 def serve_clients(k: State, c: StepCoefficients, d: Doorway) -> int:
-    """Serve all tries of all requests; return FINISHED, or why the engine stopped."""
+    """Serve all tries of all requests; return FINISHED, or why the engine stopped.
+
+    Only this function calls the engine's loop: each level above it would compile it once more.
+    """
     while True:
         event, at_s = _next_event(d)
         if _asks_engine(k, d, event):
-            status = _advance(k, c, d, at_s)
-            if status == _DROPPED:
+            if _drop(k, d, at_s):
                 continue
-            if status != PAUSED:
-                return status
+            k.f[n.PAUSE_AT] = min(at_s, _head_deadline_s(k, d))
+            if k.f[n.CLOCK] < k.f[n.PAUSE_AT]:
+                status = run_kernel(k, c)
+                if status == FINISHED:
+                    k.f[n.CLOCK] = math.inf
+                elif status != PAUSED:
+                    return int(status)
+                continue
         if event == _NOTHING:
             return FINISHED
         if event == _GIVE_UP:
