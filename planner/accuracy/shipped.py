@@ -123,7 +123,10 @@ class StepGroupErrors(_Model):
 
 
 class GpuSteps(_Model):
-    """The same over all groups of a GPU; limit : the median that is aimed at [%]."""
+    """The same over all groups of a GPU; limit : the median that is aimed at [%].
+
+    by_range : where the GPU has one group alone: of fits without the third of the range of tokens in which a step of its phase lies
+    """
 
     gpu: Text
     engine: Text
@@ -131,6 +134,7 @@ class GpuSteps(_Model):
     rows: Count
     errors: Errors
     held_out: Errors | None = None
+    by_range: Errors | None = None
     coverage: Coverage | None = None
     median_limit_pct: float | None = None
     mean_limit_pct: float | None = None

@@ -23,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 _NUDGE = 0.01
 _COVERED = 0.8
 _LARGEST_RATIO = 100.0
+_PARTS = 3
 
 
 class StepSource(NamedTuple):
@@ -83,7 +84,8 @@ def steps_document(steps: Path, all_reduces: Path, day: str) -> ShippedSteps:
     tables = gzip.decompress(steps.read_bytes()), all_reduces.read_bytes()
     recorded = [(source, _groups(source, *tables)) for source in SOURCES]
     held = [out for source, (groups, messages) in recorded for out in _held_out_groups(source, groups, messages)]
-    found = [_of_source(source, groups, held) for source, (groups, _) in recorded]
+    alone = {source: range_errors(source, groups[0], messages) for source, (groups, messages) in recorded if len(groups) == 1}
+    found = [_of_source(source, groups, held, alone.get(source)) for source, (groups, _) in recorded]
     return ShippedSteps(
         title="Whole engine steps composed of operator times measured on GPUs",
         source="operator tables of aiconfigurator-core 0.12.0 and kernel times of LLMServingSim at 5daddb2",
@@ -115,6 +117,29 @@ def _held_out_groups(source: StepSource, groups: Sequence[StepGroup], all_reduce
             kind = (is_plain(group), source.uses(group.label))
             found.append(HeldOut(source.gpu, group.label, errors, parameter_sd(group, record), fit_sd(group, seen, record), kind))
     return found
+
+
+def range_parts(group: StepGroup) -> npt.NDArray[np.int64]:
+    """Return the third of its phase's range in which each row lies, 0 to 2, by the tokens that the step reads or computes."""
+    shape = group.shape
+    tokens = np.asarray(shape.scheduled_tokens + shape.decode_context_tokens + shape.prefill_context_tokens, dtype=np.float64)
+    parts = np.empty(len(tokens), dtype=np.int64)
+    for phase in np.unique(group.phase):
+        (rows,) = np.nonzero(group.phase == phase)
+        parts[rows[np.argsort(tokens[rows], kind="stable")]] = np.arange(len(rows)) * _PARTS // len(rows)
+    return parts
+
+
+def range_errors(source: StepSource, group: StepGroup, all_reduces: Sequence[AllReduceRows]) -> Floats:
+    """Return predicted ÷ measured - 1 of each row of a GPU's only group, from a fit without its third of the range [1]."""
+    start = start_record(source.gpu, source.engine, source.version, source.like)
+    options = FitOptions(hold_out=False, fixed=frozenset() if source.eager else FitOptions().fixed)
+    parts, errors = range_parts(group), np.empty(len(group.seconds))
+    for part in range(_PARTS):
+        tested = parts == part
+        record = fit_record(start, (group.only(~tested),), all_reduces, options).record
+        errors[tested] = relative_errors(group.only(tested), record)
+    return errors
 
 
 def fit_sd(group: StepGroup, seen: Sequence[StepGroup], record: CalibrationRecord) -> float:
@@ -175,7 +200,9 @@ def departure_ratio(groups: Sequence[HeldOut]) -> float:
     return high
 
 
-def _of_source(source: StepSource, groups: Sequence[StepGroup], held: Sequence[HeldOut]) -> tuple[GpuSteps, list[StepGroupErrors]]:
+def _of_source(
+    source: StepSource, groups: Sequence[StepGroup], held: Sequence[HeldOut], alone: Floats | None
+) -> tuple[GpuSteps, list[StepGroupErrors]]:
     shipped = record_for(load_gpu(source.gpu), source.engine, source.version)
     names = {"gpu": source.gpu, "engine": source.engine, "version": source.version}
     own = {group.label: relative_errors(group, shipped) for group in groups}
@@ -203,6 +230,7 @@ def _of_source(source: StepSource, groups: Sequence[StepGroup], held: Sequence[H
             "rows": sum(len(own[label]) for label in used),
             "errors": error_summary(np.concatenate([own[label] for label in used])),
             "held_out": error_summary(np.concatenate([out.errors for out in seen])) if seen else None,
+            "by_range": None if alone is None else error_summary(alone),
             "coverage": coverage_of(seen, held),
             "median_limit_pct": limits[0],
             "mean_limit_pct": limits[1],

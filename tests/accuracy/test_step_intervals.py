@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from planner.accuracy.steps import HeldOut, coverage_of, departure_ratio
+from planner.accuracy.steps import HeldOut, coverage_of, departure_ratio, range_parts
+from planner.calibration.fit import StepGroup
 from planner.calibration.spread import Z80
+from planner.deployment import Deployment, Parallelism
+from planner.engines import engine_defaults
+from planner.hardware import load_gpu
+from planner.models import QUANTIZATIONS, load_model
+from planner.step_model import StepShape
 
 
 def groups(scatter: float, beyond: float, count: int = 6, seed: int = 1, gpu: str = "a") -> list[HeldOut]:
@@ -35,3 +41,16 @@ def test_covariance_adds_to_the_scatter_and_alone_holds_nothing_without_others()
     covered = coverage_of([unsure], [unsure, *certain])
     assert covered is not None
     assert covered.half_width_pct == pytest.approx(100 * np.sinh(Z80 * np.hypot(0.2, 0.05)), rel=0.03)
+
+
+def test_thirds_of_the_range_go_by_tokens_within_each_phase() -> None:
+    gpu = load_gpu("l40s")
+    engine = engine_defaults("vllm", "0.19.0", gpu, 1)
+    deployment = Deployment(gpu, load_model("llama-3.1-8b-instruct"), QUANTIZATIONS["bf16"], "bf16", Parallelism(), engine)
+    scheduled = np.array([1.0, 4.0, 2.0, 900.0, 8.0, 300.0, 600.0, 3.0, 5.0])
+    context = np.array([500.0, 10.0, 10.0, 0.0, 0.0, 0.0, 0.0, 90.0, 800.0])
+    phase = np.where(np.isin(np.arange(9), [3, 5, 6]), "prefill", "decode")
+    shape = StepShape(scheduled, scheduled, scheduled, decode_context_tokens=context)
+    group = StepGroup("one", deployment, shape, np.ones(9), phase, np.arange(9))
+    # Decode by tokens read or computed: 8, 12, 14, 93, 501, 805; prefill: 300, 600, 900.
+    assert range_parts(group).tolist() == [2, 1, 0, 2, 0, 0, 1, 1, 2]

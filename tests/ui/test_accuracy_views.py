@@ -155,6 +155,22 @@ def test_steps_by_gpu_put_the_largest_held_out_error_first() -> None:
     assert words.steps_frame(steps, NAMES)["GPU"].tolist() == [NAMES["h100-80g-sxm"], NAMES["l40s"]]
     assert words.steps_frame(steps, NAMES)["Aim for the mean"].tolist() == ["≤ 5\xa0%", "≤ 5\xa0%"]
     assert "2.5–4.5" in words.steps_sentence(steps)
+    assert "third" not in words.steps_sentence(steps)
+
+
+def test_a_gpu_with_one_group_shows_what_a_third_of_its_range_left_out_says() -> None:
+    only = GpuSteps(gpu="l40s", engine="vllm", version="0.24.0", rows=9, errors=errors(2.0, 0.0), by_range=errors(4.1, -1.0))
+    neither = GpuSteps(gpu="b200-sxm", engine="vllm", version="0.24.0", rows=9, errors=errors(3.0, 0.0))
+    whole = GpuSteps(
+        gpu="h100-80g-sxm", engine="vllm", version="0.24.0", rows=9, errors=errors(2.0, 0.0), held_out=errors(2.9, 0.0)
+    )
+    gpus = (neither, whole, only)
+    steps = ShippedSteps(title="t", source="s", terms="MIT", caveat="c", date="2026-01-02", command="x", gpus=gpus, groups=())
+    frame = words.steps_frame(steps, NAMES).set_index("GPU")
+    assert frame["Left out in turn"].tolist() == ["each third of the range", words.DASH, "each model and layout"]
+    assert frame["Left out: median (bias)"].iloc[0].startswith("4.1")
+    assert "third of its range left out are 4.1" in words.steps_sentence(steps)
+    assert "2.9" in words.steps_sentence(steps)
 
 
 def silent(_text: str, _share: float) -> None:

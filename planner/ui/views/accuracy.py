@@ -226,18 +226,25 @@ def facts(source: ShippedAccuracy) -> dict[str, str]:
 
 def steps_frame(steps: ShippedSteps, names: Mapping[str, str]) -> pd.DataFrame:
     """Return the errors of step times by GPU, the largest first."""
-    ordered = sorted(steps.gpus, key=lambda each: -(each.held_out or each.errors).median_abs_pct)
+    ordered = sorted(steps.gpus, key=lambda each: -(_left_out(each) or each.errors).median_abs_pct)
     return pd.DataFrame([_steps_row(each, names) for each in ordered])
 
 
+def _left_out(each: GpuSteps) -> Errors | None:
+    return each.held_out or each.by_range
+
+
 def _steps_row(each: GpuSteps, names: Mapping[str, str]) -> dict[str, object]:
+    left_out = _left_out(each)
+    what = "model and layout" if each.held_out else "third of the range"
     return {
         "GPU": spreadsheet_safe(names.get(each.gpu, each.gpu)),
         "Engine": f"{ENGINES.get(each.engine, each.engine)} {each.version}",
         "Steps": each.rows,
-        "Left out: median (bias)": _cell(each.held_out),
+        "Left out in turn": DASH if left_out is None else f"each {what}",
+        "Left out: median (bias)": _cell(left_out),
         "Aim": DASH if each.median_limit_pct is None else f"≤ {_pct(each.median_limit_pct)}",
-        "Left out: mean": DASH if each.held_out is None else _pct(each.held_out.mean_abs_pct),
+        "Left out: mean": DASH if left_out is None else _pct(left_out.mean_abs_pct),
         "Aim for the mean": DASH if each.mean_limit_pct is None else f"≤ {_pct(each.mean_limit_pct)}",
         "Fitted: median (bias)": _cell(each.errors),
         "80 % intervals held": DASH if each.coverage is None else _pct(each.coverage.covered_pct),
@@ -245,10 +252,18 @@ def _steps_row(each: GpuSteps, names: Mapping[str, str]) -> dict[str, object]:
 
 
 def steps_sentence(steps: ShippedSteps) -> str:
-    """Return how far step times lie off on groups that the fit hadn't seen."""
+    """Return how far step times lie off on groups that the fit hadn't seen, and on parts of the only group that a GPU has."""
     held = [each.held_out.median_abs_pct for each in steps.gpus if each.held_out is not None]
-    if not held:
+    ranged = [each.by_range.median_abs_pct for each in steps.gpus if each.by_range is not None]
+    if not held and not ranged:
         return "No group of steps could be left out of a fit."
-    return (
-        f"Single steps of a model and layout left out of the fit are {span(_pct(min(held)), _pct(max(held)))} off (median by GPU)."
-    )
+    parts = [f"Single steps of a model and layout left out of the fit are {_medians(held)} off (median by GPU)."] if held else []
+    if ranged:
+        parts.append(
+            f"Where only one model and layout was measured, steps of a third of its range left out are {_medians(ranged)} off."
+        )
+    return " ".join(parts)
+
+
+def _medians(medians: Sequence[float]) -> str:
+    return span(_pct(min(medians)), _pct(max(medians)))
