@@ -62,13 +62,17 @@ def text_of(data: bytes, name: str) -> str:
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
-    member = zlib.decompressobj(wbits=31)
-    try:
-        plain = member.decompress(data, MAX_BYTES + 1)
-    except zlib.error as error:
-        raise InputError(name, str(error), "must be a whole gzip file", "Compress it again or give it plain") from error
-    if len(plain) <= MAX_BYTES and not member.eof:
-        raise InputError(name, "gzip", "must be a whole gzip file, and it is cut", "Copy it again")
+    """Return what every member of a gzip file holds, one after the other, up to just beyond the bound."""
+    plain = b""
+    while data and len(plain) <= MAX_BYTES:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            plain += member.decompress(data, MAX_BYTES + 1 - len(plain))
+        except zlib.error as error:
+            raise InputError(name, str(error), "must be a whole gzip file", "Compress it again or give it plain") from error
+        if len(plain) <= MAX_BYTES and not member.eof:
+            raise InputError(name, "gzip", "must be a whole gzip file, and it is cut", "Copy it again")
+        data = member.unused_data
     return plain
 
 

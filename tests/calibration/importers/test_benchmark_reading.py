@@ -167,6 +167,7 @@ def test_failed_requests_are_left_out() -> None:
 def test_gzip_byte_order_mark_and_nan_are_read() -> None:
     plain = of("vllm_detailed.json")
     assert read_benchmark(gzip.compress(plain))[0].requests == 24
+    assert len(read_benchmark(gzip.compress(plain) + gzip.compress(plain))) == 2, "a file of several members is read to its end"
     assert read_benchmark(b"\xef\xbb\xbf" + plain)[0].requests == 24
     assert read_benchmark(plain.decode().encode("utf-16"))[0].requests == 24
     nan = plain.replace(b'"std_ttft_ms":', b'"p75_ttft_ms":NaN,"std_ttft_ms":')
