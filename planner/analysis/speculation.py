@@ -115,13 +115,3 @@ def speculation(context_tokens: float, draft: Draft, c: StepCoefficients, larges
             "Each request takes 1 + K of the token budget a step; lower K with the batch (num_speculative_tokens_per_batch_size).",
         ),
     )
-
-
-def best_draft_tokens(sequences: int, context_tokens: float, draft: Draft, c: StepCoefficients) -> int:
-    """Return the K from 0 to the draft's own that decodes fastest at a batch; each draft costs its share of draft_s.
-
-    sequences : in the batch [seq]; 0 means that plain decode is fastest.
-    """
-    per_draft_s = draft.draft_s / draft.draft_tokens if draft.draft_tokens else 0.0
-    options = [Draft(k, draft.acceptance, k * per_draft_s) for k in range(draft.draft_tokens + 1)]
-    return max(options, key=lambda option: float(speedup(float(sequences), context_tokens, option, c))).draft_tokens
