@@ -8,6 +8,7 @@ from planner.analysis.explanation import Explanation
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
 from planner.provenance import Source
+from planner.units import duration
 
 _VLLM = Source(
     kind="published",
@@ -45,8 +46,8 @@ def overlap(gpu_s: float, host_s: float) -> Overlap:
         serial / overlapped,
         overlapped,
         Explanation(
-            f"A step takes {overlapped * 1e3:.3g} ms instead of {serial * 1e3:.3g} ms: {gain:.3g} % more throughput, for a first "
-            "token that starts a step later.",
+            f"A step takes {duration(overlapped)} instead of {duration(serial)}: {gain:.3g}\N{NO-BREAK SPACE}% more throughput, "
+            "for a first token that starts a step later.",
             f"max({gpu_s * 1e3:.4g}, {host_s * 1e3:.4g}) against {gpu_s * 1e3:.4g} + {host_s * 1e3:.4g} ms",
             "--async-scheduling is on by default from vLLM 0.14; check the log for the reason when it is off.",
         ),

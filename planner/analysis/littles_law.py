@@ -118,7 +118,7 @@ def fixed_point(rising: Callable[[float], float]) -> float | None:
 
 def _no_point(stream: Stream) -> Explanation:
     return Explanation(
-        f"At {stream.rate_rps:g} requests a second there is no steady state: each request slows the others too much.",
+        f"At {stream.rate_rps:,g} requests a second there is no steady state: each request slows the others too much.",
         "rate × duration(N) stays above N for every N",
         "Lower the rate per replica: add replicas, or use a faster GPU.",
     )

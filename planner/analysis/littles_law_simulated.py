@@ -17,7 +17,7 @@ from planner.errors import InputError
 from planner.parallel import in_parallel
 from planner.queueing import ReplicaLimits, Traffic, arrival_cv2_of, mean_field
 from planner.simulator import WARM_UP_SHARE, Estimate, SimulationResult, over_replications, simulate
-from planner.units import GB, percentage
+from planner.units import GB, MB, percentage
 from planner.workloads import Requests
 from planner.workloads.laws import MAX_TOKENS
 
@@ -30,6 +30,7 @@ _CLOSE = 1.001
 _MEAN_FIELD_ROWS = 4000
 _SAMPLED = 10_000
 _TWO_DECIMALS_BELOW = 100.0
+_SMALLEST_SHARE = 0.001
 
 
 def longest_means(case: Case, count: int = _SAMPLED) -> tuple[float, float]:
@@ -319,8 +320,8 @@ def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: 
     else:
         tail = f"; twice the output would make them {longer.growth:.2g} times as many"
     return Explanation(
-        f"{_requests(number)} requests are in flight and hold {found.kv_bytes / GB:.3g} GB of keys and values, "
-        f"{percentage(share, 1)} of the cache{tail}.",
+        f"{_requests(number)} requests are in flight and hold {_bytes(found.kv_bytes)} of keys and values, "
+        f"{_share(share)} of the cache{tail}.",
         found.explanation.formula,
         _room(number, limit, run),
     )
@@ -329,8 +330,8 @@ def flight_explanation(case: Case, found: InFlight, longer: LongerOutputs, run: 
 def _simulated_answer(case: Case, found: InFlight, run: SimulatedFlight) -> str:
     """Return what simulation says, with the fixed point beside it, whose prefills slow no one."""
     number = run.in_flight.value
-    share = percentage(float(np.mean([each.kv_share for each in run.runs])), 1)
-    by_formula = f"{_requests(found.in_flight or 0.0)} and {(found.kv_bytes or 0.0) / GB:.3g} GB if prefills slowed no one"
+    share = _share(float(np.mean([each.kv_share for each in run.runs])))
+    by_formula = f"{_requests(found.in_flight or 0.0)} and {_bytes(found.kv_bytes or 0.0)} if prefills slowed no one"
     growth = _simulated_growth(run)
     if number > case.limits.max_num_seqs:
         tail = f"max_num_seqs lets {case.limits.max_num_seqs} of them run, the rest wait"
@@ -338,12 +339,37 @@ def _simulated_answer(case: Case, found: InFlight, run: SimulatedFlight) -> str:
         tail = "with twice the output the queue would grow without end"
     else:
         tail = f"twice the output would make them {growth:.2g} times as many"
-    held = f"{_requests(number)} requests are in flight and hold {run.kv_bytes / GB:.3g} GB of keys and values"
+    held = f"{_requests(number)} requests are in flight and hold {_bytes(run.kv_bytes)} of keys and values"
     return f"{held}, {share} of the cache ({by_formula}); {tail}."
 
 
 def _requests(number: float) -> str:
+    """Return a number in flight.
+
+    >>> _requests(0.00081), _requests(12.486), _requests(1234.5)
+    ('0.00081', '12.49', '1,234')
+    """
+    if number < 1.0:
+        return f"{number:.3g}"
     return f"{number:.2f}" if number < _TWO_DECIMALS_BELOW else f"{number:,.0f}"
+
+
+def _bytes(count: float) -> str:
+    """Return the size of keys and values.
+
+    >>> _bytes(1.023e9), _bytes(97_700.0)
+    ('1.02 GB', '0.0977 MB')
+    """
+    return f"{count / GB:.3g} GB" if count >= 0.01 * GB else f"{count / MB:.3g} MB"
+
+
+def _share(of_cache: float) -> str:
+    r"""Return what part of the cache is held.
+
+    >>> _share(0.0224), _share(1e-6)
+    ('2.2\xa0%', 'under 0.1\xa0%')
+    """
+    return percentage(of_cache, 1) if of_cache >= _SMALLEST_SHARE else f"under {percentage(_SMALLEST_SHARE, 1)}"
 
 
 def _simulated_growth(run: SimulatedFlight) -> float | None:

@@ -70,6 +70,10 @@ def test_twice_the_output_more_than_doubles_the_number() -> None:
     assert longer.growth == pytest.approx(2.19, abs=0.02)
     run = simulated_flight(CASE, TEXTBOOK, 4000, 1, (2.0,))
     assert run.by_output[1][1].in_flight > 2.0 * run.by_output[0][1].in_flight
+    said = flight_explanation(CASE, found, longer, run).answer
+    assert said.startswith(f"{run.in_flight.value:.2f} requests are in flight and hold 1.1")
+    assert "(12.49 and 1.02 GB if prefills slowed no one)" in said
+    assert f"{run.by_output[1][1].in_flight / run.by_output[0][1].in_flight:.2g} times as many" in said
 
 
 def test_past_the_end_of_the_steady_state_the_queue_grows() -> None:

@@ -63,6 +63,21 @@ def test_names_of_curves_that_end_together_lie_apart(starts: list[float], place:
         assert all(apart(a, b) for a, b in pairwise(boxes))
 
 
+def test_a_name_between_close_curves_goes_further_off() -> None:
+    close = [
+        line("this curve's long name", 0.40 + 0.3 * ACROSS),
+        line("another", 0.37 + 0.3 * ACROSS),
+        line("third", 0.43 + 0.3 * ACROSS),
+    ]
+    spot = name_spots(close, HEIGHT)[0]
+    assert spot.place.startswith("far")
+    left, top, right, bottom = box(close[0], spot, WIDTHS_PX[-1])
+    fine = np.linspace(0.0, 1.0, 2000)
+    for one in close:
+        xs, ys = fine * WIDTHS_PX[-1], (1.0 - np.interp(fine, ACROSS, one.y)) * HEIGHT
+        assert not ((xs > left) & (xs < right) & (ys > top) & (ys < bottom)).any()
+
+
 def test_dots_cover_no_name() -> None:
     crowd = line("many dots", np.full(41, 0.5), 0.0, "above right", dots=True)
     other = line("others", np.full(41, 0.5) + 0.03, 0.0, "above right", dots=True)

@@ -146,6 +146,15 @@ def test_a_scenario_without_an_engine_says_why(open_app: Open) -> None:
     assert len(text_of(app)) > 20
 
 
+@pytest.mark.parametrize(("view", "work"), [("sweep", "sweep"), ("adaptive", "adaptive_day"), ("goodput", "simulated_goodput")])
+def test_work_that_nothing_gets_through_says_so_and_ends(
+    open_app: Open, view: str, work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"planner.ui.components.questions_batching_{view}.{work}", lambda *_: None)
+    app = open_view(open_app, view, **{f"q-{view}-n": "321", "q-adaptive-rate": "3.21"})
+    assert "must get through the engine, and none does" in text_of(app)
+
+
 def test_the_engines_default_is_compared_in_capacity_and_dollars(open_app: Open) -> None:
     app = open_view(open_app, "knobs", **{"q-batching-case": "Your scenario"})
     table = next(frame.value for frame in app.dataframe if "Carries" in frame.value.columns)

@@ -28,6 +28,7 @@ _ALONG = tuple(step / 24.0 for step in range(24, -1, -1))
 _APART_PX = 4.0
 _DOT_PX = 5.0
 _PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED, _FAR = 30.0, 12.0, 4.0, 60.0, 0.1, 0.5
+_BETWEEN = 1.5
 
 
 class Scale(NamedTuple):
@@ -142,9 +143,10 @@ class _View:
         cost = _PER_NAME * sum(_meet(box, other) for other in self.taken)
         cost += _OUTSIDE * (left < 0.0 or top < -LINE_PX - 1.0 or right > self.width_px or bottom > height_px)
         cost += _PER_DOT * int(_inside(self.dots, box, _DOT_PX).sum())
-        if spot.place in _FAR_PX:  # a curve between a name and its own curve would take the name over
+        if spot.place in _FAR_PX:  # a curve between a name and its own curve may seem to be the one that is named
             y = (1.0 - float(line.y[spot.point])) * height_px
-            box = (left, min(top, y + 1.0), right, max(bottom, y - 1.0))
+            between = (left, bottom, right, y - 1.0) if y > bottom else (left, y + 1.0, right, top)
+            cost += _BETWEEN * sum(bool(_inside(each, between, 0.0).any()) for each in self.lines)
         return float(cost + _PER_LINE * sum(bool(_inside(each, box, 0.0).any()) for each in self.lines))
 
 

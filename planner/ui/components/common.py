@@ -50,7 +50,8 @@ def localized(frame: pd.DataFrame) -> ColumnConfigs:
 
 def text_table(frame: pd.DataFrame, alt: str) -> None:
     """Draw a small table of texts, whose cells go over several lines where the page is narrow."""
-    st.table(frame.map(sentence), border="horizontal", hide_index=True, alt=alt, width=READABLE_PX)
+    with st.container(width=READABLE_PX):  # a width of the table's own would keep its cells from wrapping
+        st.table(frame.map(sentence), border="horizontal", hide_index=True, alt=alt)
 
 
 def source_table(rows: Sequence[SourceRow], alt: str) -> None:

@@ -90,6 +90,17 @@ def simulated(view: str, case: Case, asked: Asked, work: Callable[[Tell], T], na
     return result_of(f"q-{view}-{name}", key, 1, work)
 
 
+def measured(found: T | None) -> T:
+    """Return what simulated work found.
+
+    Raises InputError where no request got through the engine: the page then says so, and the work isn't begun again and again.
+    """
+    if found is None:
+        remedy = "Ask for fewer or shorter requests, or choose a layout with a larger KV cache"
+        raise InputError("These requests", "simulated", "must get through the engine, and none does", remedy)
+    return found
+
+
 def beside(rows: Sequence[Beside], alt: str) -> None:
     """Draw figures by formula and simulated, side by side, and below them where they part; alt : for screen readers."""
     frame = beside_frame(rows)

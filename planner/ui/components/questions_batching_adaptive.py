@@ -9,7 +9,7 @@ from planner.analysis.case import Case
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.components.common import READABLE_PX, show
-from planner.ui.components.questions import View, beside, say, setting, simulated, why
+from planner.ui.components.questions import View, beside, measured, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_batching_adaptive as words
 from planner.ui.views.question_inputs import Asked, Input
@@ -42,8 +42,8 @@ def _draw(case: Case, asked: Asked) -> None:
     rule = Rule(asked.number("interval"), asked.whole("deep"), asked.number("tpot"), _STEP, _ON_BREACH[asked.word("breach")])
     ttft_s = asked.number("ttft")
 
-    def work(tell: Tell) -> AdaptiveDay | None:
-        return adaptive_day(case, day, rule, ttft_s, tell)
+    def work(tell: Tell) -> AdaptiveDay:
+        return measured(adaptive_day(case, day, rule, ttft_s, tell))
 
     found = simulated("adaptive", case, asked, work)
     if found is None:

@@ -16,7 +16,7 @@ from planner.analysis.goodput_simulated import (
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.components.common import show
-from planner.ui.components.questions import View, beside, say, setting, simulated, why
+from planner.ui.components.questions import View, beside, measured, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_batching_goodput as words
 from planner.ui.views.question_inputs import Asked, Input
@@ -54,9 +54,9 @@ def _draw(case: Case, asked: Asked) -> None:
     lines, marks = words.formula_curves(case, promise, best), words.formula_marks(best)
     show(curves(words.formula_title(promise, best), _FORMULA_AXES, lines, marks=marks), "chart-q-goodput-formula")
 
-    def work(tell: Tell) -> SimulatedGoodput | None:
+    def work(tell: Tell) -> SimulatedGoodput:
         tell("Serving clients by batch, then requests by rate", 0.2)
-        return simulated_goodput(case, promise, best.batch, asked.whole("n"))
+        return measured(simulated_goodput(case, promise, best.batch, asked.whole("n")))
 
     run = simulated("goodput", case, asked, work)
     if run is not None:

@@ -9,7 +9,7 @@ from planner.analysis.case import Case
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.components.common import show
-from planner.ui.components.questions import View, beside, say, setting, simulated, why
+from planner.ui.components.questions import View, beside, measured, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_batching_sweep as words
 from planner.ui.views.question_inputs import Asked, Input
@@ -39,9 +39,9 @@ def _inputs(_case: Case) -> Sequence[Input]:
 def _draw(case: Case, asked: Asked) -> None:
     metric: Metric = "ttft" if asked.word("metric") == "ttft" else "e2e"
 
-    def work(tell: Tell) -> Sweep | None:
+    def work(tell: Tell) -> Sweep:
         tell("Serving the same requests under each budget at each load", 0.2)
-        return sweep(case, asked.whole("n"), asked.number("load"))
+        return measured(sweep(case, asked.whole("n"), asked.number("load")))
 
     runs_on = Asked({name: value for name, value in asked.values.items() if name in {"load", "n"}})
     found = simulated("sweep", case, runs_on, work)
