@@ -258,6 +258,8 @@ def test_results_without_lengths_say_what_to_give_instead() -> None:
 def test_a_decompressed_file_is_bounded() -> None:
     with pytest.raises(InputError, match="at most 64 MiB"):
         read_benchmark(gzip.compress(b" " * (65 * 2**20), 1))
+    with pytest.raises(InputError, match="at most 64 MiB"):
+        read_benchmark(gzip.compress(b" ") + gzip.compress(b" " * (65 * 2**20), 1))
 
 
 @settings(max_examples=40, deadline=None)
