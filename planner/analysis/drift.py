@@ -15,7 +15,7 @@ from planner.analysis.case import Case
 from planner.analysis.steps import require_positive
 from planner.errors import InputError
 from planner.token_costs import token_costs_s
-from planner.workloads import RowsLengths, Workload, load_trace, prefix_hit_rate
+from planner.workloads import RowsLengths, Workload, load_trace, prefix_hit_rate, running_context_mean
 
 Floats = npt.NDArray[np.float64]
 SIGNIFICANT = 0.01
@@ -136,7 +136,7 @@ def work_shift(case: Case, planned: TrafficSample, seen: TrafficSample, running:
 
 def _request_s(case: Case, sample: TrafficSample, running: float) -> float:
     output = sample.output_tokens
-    context = float((output * (sample.prompt_tokens + output / 2.0)).sum() / output.sum())
+    context = running_context_mean(sample.prompt_tokens, output)
     square_mean = float((sample.prompt_tokens**2).mean() / sample.prompt_tokens.mean())
     prompt_s, output_s = token_costs_s(case.coefficients, max(running, 1.0), context, prompt_tokens=square_mean)
     return float(sample.prompt_tokens.mean()) * prompt_s + float(output.mean()) * output_s

@@ -131,7 +131,7 @@ class PairLaw:
         )
 
 
-def running_context_mean(prompt_tokens: Tokens, output_tokens: Tokens) -> float:
+def running_context_mean(prompt_tokens: Tokens | Floats, output_tokens: Tokens | Floats) -> float:
     """Mean tokens that a running sequence holds in the KV cache during decode [token].
 
     prompt_tokens, output_tokens : one pair per request [token]
