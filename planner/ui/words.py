@@ -13,6 +13,7 @@ from planner.units import plural as plural  # noqa: PLC0414 - part of the words,
 NBSP = "\N{NO-BREAK SPACE}"
 DASH = "—"
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+.!|~$:^=-])")
+_AT_START = re.compile(r"^(>|[+-](?=\s))")
 _SPACES = re.compile(r"[^\S\u00a0]+")  # a no-break space stays: it keeps a figure and its unit on one line
 _EXACT_BELOW = 1e5
 
@@ -29,10 +30,10 @@ def literal(text: object) -> str:
 def sentence(text: str) -> str:
     r"""Return the planner's own prose for Markdown: only what could start a formula, a link, an icon or HTML is escaped.
 
-    >>> sentence("Costs $98 a day, <10\xa0ms")
-    'Costs \\$98 a day, \\<10\xa0ms'
+    >>> sentence("Costs $98 a day, <10\xa0ms"), sentence("> 6"), sentence("- 6")
+    ('Costs \\$98 a day, \\<10\xa0ms', '\\> 6', '\\- 6')
     """
-    return re.sub(r"([\\`*_\[\]<$:~|#])", r"\\\1", _on_one_line(text))
+    return _AT_START.sub(r"\\\1", re.sub(r"([\\`*_\[\]<$:~|#])", r"\\\1", _on_one_line(text)))
 
 
 def stop(text: str) -> str:

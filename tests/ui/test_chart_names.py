@@ -40,6 +40,14 @@ def test_a_name_stays_where_it_is_wanted_while_nothing_lies_there() -> None:
     assert name_spots([rising], HEIGHT) == [Spot(40, "above left")]
 
 
+@pytest.mark.parametrize("at", [0.0, 0.1, 0.2])
+def test_a_name_stands_where_its_curve_lies_alone(at: float) -> None:
+    together = np.full_like(ACROSS, 0.2)
+    leaving = np.where(ACROSS > 0.4, 0.2 + (ACROSS - 0.4), 0.2)
+    _, spot = name_spots([line("stays", together), line("leaves", leaving, at)], HEIGHT)
+    assert ACROSS[spot.point] > 0.4
+
+
 @pytest.mark.parametrize("place", list(OFFSETS_PX))
 @pytest.mark.parametrize("shape", ["falling", "rising", "peak"])
 def test_a_name_doesnt_lie_on_its_own_line(shape: str, place: str) -> None:
@@ -96,6 +104,8 @@ def test_dots_cover_no_name() -> None:
     [
         ([3.0, 97.0], False, (0.0, 100.0)),
         ([-5.0, 5.0], False, (-5.0, 5.0)),
+        ([53.4], False, (0.0, 55.0)),
+        ([1_742.0], False, (0.0, 1_800.0)),
         ([0.0], False, (0.0, 1.0)),
         ([2.0, 64.0], True, (2.0, 64.0)),
     ],

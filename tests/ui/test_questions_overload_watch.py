@@ -6,15 +6,15 @@ import pytest
 
 from planner.analysis.drift import Shift, Work
 from planner.drift_check import FleetEffect
-from planner.exporters.alerts import Alert
 from planner.ui.views.questions_overload_watch import (
-    alert_frame,
     drift_answer,
     drift_rows,
     drift_setting,
     length_title,
     shift_frame,
+    watch_rows,
 )
+from planner.ui.words import sentence
 
 EFFECT = FleetEffect(
     before=4, as_set=10, tuned=9, usd_per_day_before=400.0, usd_per_day=900.0, binds="TTFT target (compute)", why_not=None
@@ -55,8 +55,7 @@ def test_a_change_has_a_true_minus_and_the_titles_figures() -> None:
     assert length_title("Output", shift) == "Outputs are 51.5\xa0% shorter on average"
 
 
-def test_signs_and_actions_are_markdown_that_shows_as_written() -> None:
-    alert = Alert("HeadroomKV", "x", 10, "ticket", "p99 TPOT above 30 ms", "s", "Lower --max-num-seqs; $5 [a](b)")
-    (row,) = alert_frame([alert]).to_dict("records")
-    assert row["What to do"] == r"Lower --max-num-seqs; \$5 \[a\](b)"
-    assert row["What is seen"] == "p99 TPOT above 30 ms"
+def test_the_rule_on_the_queue_is_no_markdown_quote() -> None:
+    (row,) = watch_rows(6, None)
+    assert row.formula == "over 6"
+    assert sentence("> 6") == r"\> 6"

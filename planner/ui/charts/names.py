@@ -23,12 +23,12 @@ OFFSETS_PX = {**_NEAR_PX, **_FAR_PX}
 """From a point to the near end of its name, and to the name's base line [px]; far ones are for where curves lie close together."""
 ABOVE_BASELINE_PX, NAME_PX = 10.0, 14.0
 WIDTHS_PX = (390.0, 860.0)
-_WEIGHTS = (0.4, 1.0)
+_WEIGHTS = (0.2, 1.0)
 _ALONG = tuple(step / 24.0 for step in range(24, -1, -1))
 _APART_PX = 4.0
 _DOT_PX = 5.0
-_PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED, _FAR = 30.0, 12.0, 4.0, 60.0, 0.1, 0.5
-_BETWEEN = 1.5
+_PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED, _FAR = 30.0, 12.0, 4.0, 20.0, 0.1, 0.5
+_BETWEEN, _MERGED = 1.5, 5.0
 
 
 class Scale(NamedTuple):
@@ -57,12 +57,24 @@ def scale_of(values: Sequence[float], *, log: bool, zero: bool = True) -> Scale:
         return Scale(min(positive, default=1.0), max(positive, default=10.0), log=True)
     ends = [0.0] if zero or not values else []
     low, high = min([*values, *ends]), max([*values, *ends])
-    rough = (high - low) / 10.0
-    if rough <= 0.0:
+    if high <= low:
         return Scale(0.0, 1.0, log=False)
-    decade = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * decade for factor in (1.0, 2.0, 5.0, 10.0) if factor * decade >= rough * (1.0 - 1e-9))
-    return Scale(math.floor(low / step) * step, math.ceil(high / step) * step, log=False)
+    step = 0.0
+    while (wider := _round_step(high - low)) > step:
+        step = wider
+        low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return Scale(low, high, log=False)
+
+
+def _round_step(span: float) -> float:
+    """Return the step of about ten round ones over a span, as d3-array's `tickIncrement` chooses it.
+
+    >>> _round_step(53.4), _round_step(97.0)
+    (5.0, 10.0)
+    """
+    decade = 10.0 ** math.floor(math.log10(span / 10.0))
+    error = span / 10.0 / decade
+    return decade * next((factor for factor in (10.0, 5.0, 2.0) if error >= math.sqrt(factor * _BELOW[factor])), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +159,16 @@ class _View:
             y = (1.0 - float(line.y[spot.point])) * height_px
             between = (left, bottom, right, y - 1.0) if y > bottom else (left, y + 1.0, right, top)
             cost += _BETWEEN * sum(bool(_inside(each, between, 0.0).any()) for each in self.lines)
+        cost += _MERGED * self._beside(line, spot, height_px)
         return float(cost + _PER_LINE * sum(bool(_inside(each, box, 0.0).any()) for each in self.lines))
+
+    def _beside(self, line: Line, spot: Spot, height_px: float) -> int:
+        """Return how many other curves pass where a curve's name would stand: there it could name any of them."""
+        if line.dots or len(line.x) == 1:
+            return 0
+        x, y = float(line.x[spot.point]) * self.width_px, (1.0 - float(line.y[spot.point])) * height_px
+        here = (x, y, x, y)
+        return max(0, sum(bool(_inside(each, here, _APART_PX).any()) for each in self.lines) - 1)
 
 
 def _pixels(lines: Sequence[Line], width_px: float, height_px: float) -> _View:

@@ -18,7 +18,7 @@ from planner.analysis.preemption_simulated import (
     tight_sizes,
 )
 from planner.ui import reading
-from planner.ui.charts.curves import Axis, curves
+from planner.ui.charts.curves import Axis, curves, tall_curves
 from planner.ui.charts.sharing import dots
 from planner.ui.components.common import show
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
@@ -67,7 +67,7 @@ def _draw(case: Case, asked: Asked) -> None:
     chart = curves(words.context_title(points), _CONTEXT_AXES, words.context_curves(points, copies), marks=marks)
     show(chart, "chart-q-restore-context")
     title, drawn = words.copy_title(found, copies), words.copy_curves(copies)
-    show(curves(title, _COPY_AXES, drawn, words.copy_rules(found), words.copy_marks(copies)), "chart-q-restore-copy")
+    show(tall_curves(title, _COPY_AXES, drawn, words.copy_rules(found), words.copy_marks(copies)), "chart-q-restore-copy")
     layouts = layout_points(case)
     quantity = "Break-even of a copy both ways (GB/s)"
     drawn_dots = words.layout_dots(layouts, copies)

@@ -14,7 +14,7 @@ from planner.plans.results import Plan
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.choices import workload_names
-from planner.ui.components.common import READABLE_PX, show, side_by_side
+from planner.ui.components.common import READABLE_PX, show, side_by_side, text_table
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.inputs import scenario_state
@@ -48,7 +48,7 @@ def _watch(case: Case, asked: Asked) -> None:
         drawn = words.firing_curves(runs)
         if drawn:
             show(curves(words.firing_title(runs), axes, drawn, words.firing_rules(case, capacity)), "chart-q-watch")
-    st.table(words.alert_frame(alerts), border="horizontal", hide_index=True, alt="Alert rules")
+    text_table(words.alert_frame(alerts), "Alert rules")
     beside(words.watch_rows(limit, runs), "The queue rule by formula and simulated")
     why(words.threshold_formula(capacity, case, limit), words.watch_notes(runs, case))
     setting("Load the rules with rule_files in prometheus.yml, and scrape each replica's /metrics", prometheus_rules(plan), "yaml")

@@ -85,8 +85,8 @@ def copy_rules(found: SwapOrRecompute) -> list[Rule]:
     """Return the break-even rates."""
     once = found.break_even_bytes_per_s
     return [
-        Rule("y", once / GB, f"break-even one way: {gigabytes_per_second(once)}"),
-        Rule("y", 2.0 * once / GB, f"break-even both ways: {gigabytes_per_second(2.0 * once)}"),
+        Rule("y", once / GB, f"break-even, one way {gigabytes_per_second(once)}"),
+        Rule("y", 2.0 * once / GB, f"both ways {gigabytes_per_second(2.0 * once)}"),
     ]
 
 

@@ -13,7 +13,7 @@ from planner.plans.results import Plan
 from planner.ui.charts.curves import Curve, Place, Rule
 from planner.ui.views.calibrate_fit import signed
 from planner.ui.views.questions import Beside
-from planner.ui.words import DASH, NBSP, figure, literal, percent, plural, rate, seconds, sentence, usd
+from planner.ui.words import DASH, NBSP, figure, percent, plural, rate, seconds, usd
 
 _LATER = "azure-conversation-2024"
 _VERDICTS = {"same": "no difference", "small": "within 5 %", "drifted": "drifted"}
@@ -29,14 +29,14 @@ def watch_answer(alerts: Sequence[Alert], plan: Plan) -> str:
 
 
 def alert_frame(alerts: Sequence[Alert]) -> pd.DataFrame:
-    """Return the rules as a table of Markdown: what is seen, for how long, who is told, what to do."""
+    """Return the rules as a table: what is seen, for how long, who is told, what to do."""
     return pd.DataFrame(
         {
-            "Rule": [literal(alert.name.removeprefix("Headroom")) for alert in alerts],
-            "What is seen": [sentence(alert.sign) for alert in alerts],
+            "Rule": [alert.name.removeprefix("Headroom") for alert in alerts],
+            "What is seen": [alert.sign for alert in alerts],
             "For": [f"{alert.hold_minutes}{NBSP}min" for alert in alerts],
             "Who is told": ["woken" if alert.severity == "page" else "by ticket" for alert in alerts],
-            "What to do": [sentence(alert.action) for alert in alerts],
+            "What to do": [alert.action for alert in alerts],
         }
     )
 
@@ -82,7 +82,7 @@ def watch_rows(threshold: int | None, runs: Sequence[Firing] | None) -> list[Bes
         "The formula lets the queue alone use up the TTFT target. The engine admits several requests in a step, so a queue rarely "
         "stands while the load is carried: latency rules come first, the queue rule says that it is overload."
     )
-    return [Beside("Waiting requests on one replica", None if threshold is None else f"> {threshold}", simulated, note)]
+    return [Beside("Waiting requests on one replica", None if threshold is None else f"over {threshold}", simulated, note)]
 
 
 def watch_notes(runs: Sequence[Firing] | None, case: Case) -> list[str]:
