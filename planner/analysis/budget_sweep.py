@@ -7,7 +7,7 @@ from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
 from planner.analysis.served import Served, saturated_rps, serve, with_knobs
 from planner.parallel import in_parallel
-from planner.units import percentage
+from planner.units import duration, percentage
 
 Metric = Literal["ttft", "e2e"]
 
@@ -112,7 +112,7 @@ def knee_of(found: Sweep, metric: Metric, bound_s: float | None) -> Knee:
     p95_s = point.p95_s(metric)
     explanation = Explanation(
         f"The knee lies at budget {point.budget:,} and {percentage(point.load)} of the saturating rate: "
-        f"{point.run.tokens_per_s:,.0f} output tokens/s at p95 {name} {_time(p95_s)}",
+        f"{point.run.tokens_per_s:,.0f} output tokens/s at p95 {name} {duration(p95_s)}",
         f"power = tokens/s ÷ p95 {name} = {point.run.tokens_per_s:,.0f} / {p95_s:.3g} s = {point.power(metric):,.0f} tokens/s²: "
         f"the largest of {len(found.points)} simulated points",
         f"--max-num-batched-tokens {point.budget}",
@@ -125,7 +125,3 @@ def bound_of(case: Case, metric: Metric) -> float | None:
     if case.ttft_p99_s is None or metric == "ttft":
         return case.ttft_p99_s
     return None if case.tpot_p99_s is None else case.ttft_p99_s + case.tpot_p99_s * max(case.lengths.output_p95 - 1.0, 0.0)
-
-
-def _time(value_s: float) -> str:
-    return f"{value_s * 1e3:.3g} ms" if value_s < 1.0 else f"{value_s:.3g} s"
