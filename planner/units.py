@@ -4,6 +4,8 @@ Decimal bytes (GB) and binary bytes (GiB) are different names on purpose. Inside
 seconds, FLOP/s and dollars; only the user interface divides.
 """
 
+from decimal import Decimal
+
 KB = 1e3
 MB = 1e6
 GB = 1e9
@@ -23,6 +25,26 @@ TFLOPS = 1e12
 MILLION = 1e6
 BILLION = 1e9
 
+_WHOLE_FROM = 1e3
+
+
+def three_figures(value: float) -> str:
+    """Return a number for a sentence: three figures and no exponent; whole, with separators, from a thousand on.
+
+    >>> three_figures(41.04), three_figures(1e-6), three_figures(12345.6), three_figures(1e7)
+    ('41', '0.000001', '12,346', '10,000,000')
+    """
+    return f"{value:,.0f}" if abs(value) >= _WHOLE_FROM else f"{Decimal(f'{value:.3g}'):,f}"
+
+
+def per_second(rate_rps: float) -> str:
+    """Return a rate of requests for a sentence.
+
+    >>> per_second(41.04), per_second(1e7)
+    ('41 req/s', '10,000,000 req/s')
+    """
+    return f"{three_figures(rate_rps)} req/s"
+
 
 def duration(time_s: float) -> str:
     """Return a time for a sentence: milliseconds below one second, three figures, whole seconds from a thousand on.
@@ -32,6 +54,24 @@ def duration(time_s: float) -> str:
     """
     value, unit = (time_s / MS, "ms") if time_s < 1.0 else (time_s, "s")
     return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
+
+
+def percentage(share: float, decimals: int = 0, *, signed: bool = False) -> str:
+    r"""Return a share as per cent for a sentence, on one line with its sign.
+
+    >>> percentage(0.384), percentage(0.384, 1), percentage(-0.009, 1, signed=True), percentage(0.304, 1, signed=True)
+    ('38\xa0%', '38.4\xa0%', '−0.9\xa0%', '+30.4\xa0%')
+    """
+    return f"{signed_figure(share * 100.0, decimals) if signed else f'{share * 100.0:,.{decimals}f}'}\N{NO-BREAK SPACE}%"
+
+
+def signed_figure(value: float, decimals: int = 1) -> str:
+    """Return a number with its sign, as a difference is written.
+
+    >>> signed_figure(2.04), signed_figure(-4.9)
+    ('+2.0', '−4.9')
+    """
+    return f"{value:+,.{decimals}f}".replace("-", "−")
 
 
 def percentage(share: float, decimals: int = 0, *, signed: bool = False) -> str:

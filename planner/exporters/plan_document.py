@@ -8,7 +8,7 @@ from planner.exporters.flags import serve_command
 from planner.plans.explain import tpot_text, ttft_text
 from planner.plans.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
 from planner.pricing import Cost, Tariff
-from planner.units import GIB, duration, plural
+from planner.units import GIB, duration, per_second, plural
 
 DOCUMENT_VERSION = 1
 
@@ -68,7 +68,8 @@ def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:
         latency = chosen.latency
         lines.append(f"max_num_seqs {chosen.knobs.max_num_seqs}, max_num_batched_tokens {chosen.knobs.max_num_batched_tokens}")
         lines.append(
-            f"one replica carries {chosen.capacity_rps:.3g} req/s, planned at {latency.rate_rps:.3g} req/s; {chosen.binds} binds"
+            f"one replica carries {per_second(chosen.capacity_rps)}, planned at {per_second(latency.rate_rps)}; "
+            f"{chosen.binds} binds"
         )
         lines.append(f"TTFT {_mean_and_p99(latency.ttft_mean_s, latency.ttft_p99_s)} ({latency.method})")
         lines.append(f"TPOT {_mean_and_p99(latency.tpot_mean_s, latency.tpot_p99_s)} ({latency.method})")
@@ -100,7 +101,7 @@ def _tariff(tariff: Tariff) -> str:
 def _candidate_line(candidate: Candidate) -> str:
     text = candidate.label
     if candidate.replicas and candidate.capacity_rps:
-        text += f": {plural(candidate.replicas.total, 'replica')} of {candidate.capacity_rps:.3g} req/s"
+        text += f": {plural(candidate.replicas.total, 'replica')} of {per_second(candidate.capacity_rps)}"
     if candidate.cost:
         text += f", ${candidate.cost.usd_per_day:,.0f}/day, ${candidate.cost.usd_per_million_tokens:.3g} per million tokens"
     if candidate.latency:

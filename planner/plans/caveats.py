@@ -1,4 +1,4 @@
-"""What to doubt of a plan that its figures don't show: the user's own records, a missing folder, and precisions of experts."""
+"""What to doubt of a plan that its figures don't show: own records, a missing folder, precisions of experts, layouts left out."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,14 @@ from planner.plans.results import Candidate
 from planner.scenario import Scenario
 
 _POOR_PCT = 10.0
+_LAYOUT_DOUBT = (
+    "Only tensor parallelism is searched, not DP attention with expert parallelism, which engines offer for such models. Tensor "
+    "parallelism keeps a copy of the latent KV cache on every GPU of a replica. DP attention keeps each sequence on one of them: a "
+    "replica of N GPUs holds about N times the sequences, for an all-to-all in each layer with experts. Where the KV cache or TPOT "
+    "binds it may need fewer GPUs than planned."
+)
+"""What a plan says of a mixture of experts with latent attention. vLLM's documentation, "Data Parallel Deployment", names both as
+the layout for such models; that each GPU stores the whole latent is the rule of `models.arithmetic`."""
 
 
 def caveats_of(scenario: Scenario, model: ModelSpec, candidates: Sequence[Candidate]) -> list[str]:
@@ -25,6 +33,8 @@ def caveats_of(scenario: Scenario, model: ModelSpec, candidates: Sequence[Candid
             found.append(_own_record(gpu_name, record, named=record_id == scenario.engine.calibration_id))
     if model.is_moe:
         found.append(PRECISION_DOUBT)
+        if any(group.kind == "mla" for group in model.groups):
+            found.append(_LAYOUT_DOUBT)
     return found
 
 

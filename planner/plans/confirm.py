@@ -4,12 +4,24 @@ Settings are searched on a smaller sample. It may be an unlucky one, such as whe
 settings that do best on it are not those that do best on the largest, and the grid is searched there.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
+from planner.fleet import Replicas
 from planner.parallel import in_parallel
 from planner.plans.candidates import Layout
 from planner.plans.capacity import Demand
-from planner.plans.knobs import BestKnobs, Seen, best_knobs, knob_options, misses_more_of_tpot, probe_with, recommended
+from planner.plans.knobs import (
+    BestKnobs,
+    Seen,
+    best_knobs,
+    holding,
+    knob_options,
+    measure,
+    misses_more_of_tpot,
+    probe_with,
+    recommended,
+)
 from planner.plans.rates import Probe
 from planner.plans.results import Candidate, Knobs
 from planner.plans.search import Hint, answer
@@ -19,6 +31,8 @@ _USELESS_SHARE = 1 / 32
 _CLEARLY_MORE = 1.03
 _CLEARLY_LESS = 0.93
 _MOST_OTHER_BUDGETS = 2
+_PRECISION = 1.012
+_WITHIN_REACH = 1.08  # what others than the settings tried may carry more, such as those of another cap
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +64,50 @@ def measured(question: Question, layout: Layout, engine: Engine, sketch: Candida
     better = _first_holding(large, engine, best, beyond_rps)
     anew = best_knobs(large, engine, better, beyond_rps) if better is not None else None
     if anew is None:
-        return Measured(candidate, best, question.demand)
-    return Measured(answer(large, layout, engine, anew.knobs, Hint(anew.near[anew.knobs].rate_rps)), anew, large.demand)
+        return _with_fewer(question, layout, engine, Measured(candidate, best, question.demand))
+    candidate = answer(large, layout, engine, anew.knobs, Hint(anew.near[anew.knobs].rate_rps))
+    return _with_fewer(large, layout, engine, Measured(candidate, anew, large.demand))
+
+
+def _with_fewer(searched: Question, layout: Layout, engine: Engine, found: Measured) -> Measured:
+    """Return the candidate with fewer replicas where some settings carry, on the largest sample, what each of these would have to.
+
+    searched : with the sample on which the settings were searched
+
+    A search is right to 1 %, and its settings are a smaller sample's. Asking all settings that come near at this one rate keeps
+    looser targets, for which the same runs hold, from needing more replicas than tighter ones.
+    """
+    candidate, best, large = found.candidate, found.best, final(searched)
+    replicas, capacity_rps = candidate.replicas, candidate.capacity_rps
+    if best is None or replicas is None or capacity_rps is None or searched.scenario.targets.offline:
+        return found
+    rate_rps = _rate_of_fewer(replicas, capacity_rps)
+    if rate_rps is None:
+        return found
+    held = holding(large, engine, best.close, rate_rps)
+    if not held:
+        return found
+    knobs = recommended({each: seen for each, seen in held.items() if each in best.near} or held, engine.own)
+    fewer = answer(large, layout, engine, knobs, Hint(held_rps=rate_rps))
+    if knobs in best.near:
+        return replace(found, candidate=fewer, best=replace(best, knobs=knobs))
+    again = measure(searched, engine, knobs, best.rate_rps)
+    if again is None or again.rate_rps is None:
+        return found
+    near = best.near | {knobs: Seen(again.rate_rps, 0.0, again.running_peak)}
+    return replace(found, candidate=fewer, best=replace(best, knobs=knobs, near=near))
+
+
+def _rate_of_fewer(replicas: Replicas, capacity_rps: float) -> float | None:
+    """Return the rate that each of one replica less must carry [request/s], or of as many less as lie within a search's precision.
+
+    None where that is out of reach.
+    """
+    usable = replicas.rate_rps / (1.0 - replicas.headroom)
+    fewer = min(replicas.needed - 1, math.ceil(usable / (capacity_rps * _PRECISION)))
+    if fewer < 1 or usable / fewer > capacity_rps * _WITHIN_REACH:
+        return None
+    return usable / fewer
 
 
 def holds_on_largest(question: Question, engine: Engine, sketch: Candidate) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.plans.explain import NO_TPOT, NO_TTFT
 from planner.plans.results import Candidate, Plan
-from planner.units import duration
+from planner.units import duration, per_second, three_figures
 
 _SAME = 0.005
 
@@ -69,7 +69,7 @@ def _figures(plan: Plan) -> dict[str, _Figure]:
     found: dict[str, _Figure] = {"GPU": (None, f"{chosen.gpu_name}, TP{chosen.tensor_parallel}")}
     if chosen.replicas is not None:
         gpus = chosen.replicas.total * chosen.tensor_parallel
-        found["GPUs"] = (gpus, str(gpus))
+        found["GPUs"] = (gpus, f"{gpus:,}")
     if chosen.cost is not None:
         found["cost"] = (chosen.cost.usd_per_day, f"${chosen.cost.usd_per_day:,.0f}/day")
     if chosen.latency is not None and not plan.scenario.targets.offline:
@@ -78,7 +78,7 @@ def _figures(plan: Plan) -> dict[str, _Figure]:
         tpot_s = chosen.latency.tpot_p99_s
         found["p99 TPOT"] = (tpot_s, NO_TPOT if tpot_s is None else duration(tpot_s))
     if chosen.capacity_rps is not None:
-        found["capacity of a replica"] = (chosen.capacity_rps, f"{chosen.capacity_rps:.3g} req/s")
+        found["capacity of a replica"] = (chosen.capacity_rps, per_second(chosen.capacity_rps))
     if chosen.knobs is not None:
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             found[name] = (getattr(chosen.knobs, name), str(getattr(chosen.knobs, name)))
@@ -117,9 +117,9 @@ def _sizing(before: Plan, after: Plan) -> str:
         return ""
     causes = []
     if abs(new.rate_rps / old.rate_rps - 1.0) > _SAME:
-        causes.append(f"the planned rate went from {old.rate_rps:.3g} to {new.rate_rps:.3g} req/s")
+        causes.append(f"the planned rate went from {three_figures(old.rate_rps)} to {per_second(new.rate_rps)}")
     if abs(new.capacity_rps / old.capacity_rps - 1.0) > _SAME:
-        causes.append(f"a replica carries {new.capacity_rps:.3g} instead of {old.capacity_rps:.3g} req/s")
+        causes.append(f"a replica carries {three_figures(new.capacity_rps)} instead of {per_second(old.capacity_rps)}")
     if old.headroom != new.headroom:
         causes.append(f"headroom is {new.headroom:.0%} instead of {old.headroom:.0%}")
     return f"{new.needed} instead of {old.needed} replicas carry the load because {' and '.join(causes)}. " if causes else ""

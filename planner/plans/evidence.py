@@ -13,7 +13,7 @@ from planner.plans.draws import draws_of
 from planner.plans.knobs import measure
 from planner.plans.results import Candidate, DefaultKnobs, Details, Interval, KnobCell, Latency
 from planner.plans.screen import as_latency, mean_field_of
-from planner.plans.starting import Engine, Question, replica_of
+from planner.plans.starting import Engine, Question, final, replica_of
 from planner.pricing import fleet_usd_per_day
 
 CURVE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
@@ -22,19 +22,23 @@ CURVE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.
 def details_of(
     question: Question, layout: Layout, engine: Engine, chosen: Candidate, cells: tuple[KnobCell, ...]
 ) -> Details | None:
-    """Return the evidence for a feasible candidate; None for one without capacity or without a request served."""
+    """Return the evidence for a feasible candidate; None for one without capacity or without a request served.
+
+    The curve is of the largest sample, as the candidate's own latencies and capacity are: it goes through them.
+    """
     if chosen.knobs is None or chosen.capacity_rps is None or chosen.replicas is None or chosen.latency is None:
         return None
     planned, ttft_p99_s = chosen.latency, chosen.latency.ttft_p99_s
     if ttft_p99_s is None:
         return None
-    replica = replica_of(engine, question.demand)
+    demand = final(question).demand
+    replica = replica_of(engine, demand)
     rates = [share * chosen.capacity_rps for share in CURVE_SHARES]
     knobs = chosen.knobs
 
     def at(rate_rps: float) -> Latency:
         question.check()
-        return latency_at(question.demand, replica, knobs, rate_rps)
+        return latency_at(demand, replica, knobs, rate_rps)
 
     curve = tuple(in_parallel(at, rates))
     draws = draws_of(question, engine, chosen)

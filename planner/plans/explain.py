@@ -8,10 +8,11 @@ from planner.plans.market import why_no_price
 from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible, Reason
 from planner.plans.search import percent
 from planner.plans.starting import Question
-from planner.units import duration
+from planner.units import duration, per_second, plural, three_figures
 
 _NEXT_CANDIDATES = 2
 _NAMED = 3
+_BEYOND_SEARCH = 1.015  # a capacity is searched to 1.2 %: just above it the same replicas may still hold
 _REASONS_BY_PROGRESS: tuple[Reason, ...] = (
     "layout is not legal",
     "precision is not supported",
@@ -45,10 +46,10 @@ def summary_of(outcome: Outcome) -> str:
         return _infeasible_summary(outcome)
     replicas = chosen.replicas
     gpus = replicas.total * chosen.tensor_parallel
-    spares = f" + {_count(replicas.spares, 'spare')}" if replicas.spares else ""
+    spares = f" + {plural(replicas.spares, 'spare')}" if replicas.spares else ""
     layout = f" of {chosen.tensor_parallel} GPUs" if chosen.tensor_parallel > 1 else ""
-    who = f"{gpus} × {chosen.gpu_name} ({_count(replicas.needed, 'replica')}{layout}{spares})"
-    text = f"{who} {'serves' if gpus == 1 else 'serve'} {_rate(load.peak_rps)}"
+    who = f"{gpus:,} × {chosen.gpu_name} ({plural(replicas.needed, 'replica')}{layout}{spares})"
+    text = f"{who} {'serves' if gpus == 1 else 'serve'} {per_second(load.peak_rps)}"
     if not outcome.question.scenario.targets.offline and chosen.latency is not None:
         text += f" at {ttft_text(chosen.latency)}"
         no_tpot = chosen.latency.tpot_p99_s is None
@@ -76,8 +77,8 @@ def changes_of(outcome: Outcome, alternatives: Sequence[tuple[str, dict[str, obj
             changes.append(change)
     if chosen.replicas is not None:
         at_rps = chosen.replicas.next_replica_at_rps
-        detail = f"above {_rate(at_rps)} ({at_rps / outcome.question.load.peak_rps - 1:+.0%}) one more replica is needed"
-        changes.append(Change("More traffic", detail, _rate_patch(outcome, at_rps * 1.001), None))
+        detail = f"above {per_second(at_rps)} ({at_rps / outcome.question.load.peak_rps - 1:+.0%}) one more replica is needed"
+        changes.append(Change("More traffic", detail, _rate_patch(outcome, at_rps * _BEYOND_SEARCH), None))
     changes.extend(_rivals(outcome, chosen))
     return tuple(changes)
 
@@ -103,6 +104,7 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
             f"In {outcome.details.impossible_draws} draws of the calibration no rate meets the targets on {chosen.gpu_name}: "
             "the plan stands near what this GPU can do. Measure it before you rely on it."
         )
+    found.extend(_idle(chosen))
     found.extend(_unpriced(outcome, chosen))
     near = _inside_the_noise(outcome, chosen)
     if near:
@@ -124,6 +126,18 @@ def _unmeasured_precision(question: Question, gpu_name: str, record: Calibration
     range_of_share = f"{share.low:.2f} to {share.high:.2f} of its peak FLOP/s"
     text = f"Step times of {gpu_name} in {dtype} are scaled from those it was measured in ({range_of_share})"
     return [f"{text}: measure it at this precision before you rent many."]
+
+
+def _idle(chosen: Candidate) -> list[str]:
+    """Return which machines are rented, where some of their GPUs are paid for and serve nothing."""
+    cost = chosen.cost
+    if cost is None or cost.placement.idle_gpus <= 0.0:
+        return []
+    placement, tariff = cost.placement, cost.tariff
+    machines = f"{plural(placement.instances, 'machine')} of {three_figures(tariff.gpus_per_instance)} GPUs"
+    idle = f"{three_figures(placement.idle_gpus)} of {plural(placement.gpus_paid, 'GPU', three_figures(placement.gpus_paid))}"
+    verb = "idles" if placement.idle_gpus == 1.0 else "idle"
+    return [f"Rented are {machines} ({tariff.provider} {tariff.instance}): {idle} {verb}, and the bill includes them."]
 
 
 def _unpriced(outcome: Outcome, chosen: Candidate) -> list[str]:
@@ -150,7 +164,7 @@ def _inside_the_noise(outcome: Outcome, chosen: Candidate) -> list[Candidate]:
 def _infeasible_summary(outcome: Outcome) -> str:
     """Return that nothing serves the scenario: the reason of the layouts that come furthest, and the commonest of the others."""
     reasons = [each.rejection.reason for each in outcome.candidates if each.rejection is not None]
-    text = f"No configuration of the {_count(len(outcome.candidates), 'candidate')} serves this"
+    text = f"No configuration of the {plural(len(outcome.candidates), 'candidate')} serves this"
     furthest = max(reasons, key=_REASONS_BY_PROGRESS.index, default=None)
     if furthest is not None:
         others = [reason for reason in reasons if reason != furthest]
@@ -158,7 +172,7 @@ def _infeasible_summary(outcome: Outcome) -> str:
         text += f": {_clause(furthest)}"
         if most is not None:
             count = reasons.count(furthest)
-            text += f" on the {_count(count, 'layout')} that {'comes' if count == 1 else 'come'} furthest"
+            text += f" on the {plural(count, 'layout')} that {'comes' if count == 1 else 'come'} furthest"
             text += f"; {_clause(most)} on {others.count(most)}"
     nearest = outcome.nearest
     return f"{text}. Nearest: {nearest.detail}." if nearest is not None else f"{text}."
@@ -227,7 +241,7 @@ def _fleet(candidate: Candidate) -> str:
     if candidate.replicas is None:
         return candidate.label
     gpus = candidate.replicas.total * candidate.tensor_parallel
-    return f"{gpus} × {candidate.gpu_name} (TP{candidate.tensor_parallel}, {_count(candidate.replicas.total, 'replica')})"
+    return f"{gpus:,} × {candidate.gpu_name} (TP{candidate.tensor_parallel}, {plural(candidate.replicas.total, 'replica')})"
 
 
 def ttft_text(latency: Latency) -> str:
@@ -242,14 +256,6 @@ def tpot_text(latency: Latency) -> str:
 
 def _basis(basis: str) -> str:
     return "taken from a publication" if basis == "published" else "a prior scaled from other GPUs, not measured"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _rate(rate_rps: float) -> str:
-    return f"{rate_rps:.3g} req/s"
 
 
 def _money(usd: float) -> str:

@@ -20,6 +20,7 @@ _FIRST_STEP_SHARE = 1.0
 _CLEAR_MISS = 0.3
 _USEFUL_BUDGET = 2048
 _CLEARLY_MORE_THAN_HELD = 3.0
+_CLOSE_MISS = 0.15  # more than percentiles of the smaller and of the largest sample usually differ by
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Trial:
 
 
 class Seen(NamedTuple):
-    """A rate that a cell was seen to carry [request/s], and the most sequences at once there [seq]."""
+    """A rate at which a cell was seen [request/s], by how much it missed there [1], and the most sequences at once [seq]."""
 
     rate_rps: float
     miss: float
@@ -55,12 +56,14 @@ class BestKnobs:
 
     top, rate_rps : the settings of the largest capacity of the grid on the sample, and that capacity, to 1 % [request/s]
     near : cells that carry 99 % of it or more, each with the largest rate at which it was seen to hold the targets
+    close : these and the cells that only just missed, which another sample may prefer
     """
 
     knobs: Knobs
     top: Knobs
     rate_rps: float
     near: dict[Knobs, Seen]
+    close: frozenset[Knobs]
 
 
 class _Row(NamedTuple):
@@ -154,25 +157,31 @@ def tried_at(question: Question, engine: Engine, rate_rps: float) -> Trial:
 
 
 def _walk(question: Question, engine: Engine, rate_rps: float, start_at: Knobs) -> Trial:
-    """Go from budget to budget, down where TPOT misses by more and up where TTFT does, until one holds or none is better."""
+    """Go from budget to budget, down where TPOT misses by more and up where TTFT does, until one holds or none is better.
+
+    The other way too where the first one brings nothing: small chunks of long prompts may cost TPOT more than large ones do.
+    """
     _, budgets = knob_options(question.scenario, default_knobs(question.scenario, engine.deployment))
-    at = budgets.index(start_at.max_num_batched_tokens) if start_at.max_num_batched_tokens in budgets else 0
-    best = Trial(question.demand, rate_rps, start_at, 1.0)
-    last = 0
-    while 0 <= at < len(budgets):
-        knobs = start_at if last == 0 else Knobs(min(start_at.max_num_seqs, budgets[at]), budgets[at])
-        found = probe_with(question, engine, knobs, rate_rps)
-        if found is not None and last and found.miss >= best.miss:
+    place = budgets.index(start_at.max_num_batched_tokens) if start_at.max_num_batched_tokens in budgets else 0
+    found = probe_with(question, engine, start_at, rate_rps)
+    best = Trial(question.demand, rate_rps, start_at, 1.0 if found is None else found.miss)
+    if best.held or (found is not None and _out_of_reach(found.latency, start_at)):
+        return best
+    first = _direction(found, question.scenario.targets)
+    for step in (first, -first):
+        at = place + step
+        while 0 <= at < len(budgets):
+            knobs = Knobs(min(start_at.max_num_seqs, budgets[at]), budgets[at])
+            found = probe_with(question, engine, knobs, rate_rps)
+            if found is not None and found.miss >= best.miss:
+                break
+            if found is not None:
+                best = replace(best, knobs=knobs, miss=found.miss)
+                if best.held or _out_of_reach(found.latency, knobs):
+                    return best
+            at += step
+        if best.knobs != start_at or best.miss > _CLEAR_MISS:
             break
-        if found is not None:
-            best = Trial(question.demand, rate_rps, knobs, found.miss)
-        if best.held or (found is not None and _out_of_reach(found.latency, knobs)):
-            break
-        direction = _direction(found, question.scenario.targets)
-        if last and direction != last:
-            break
-        last = direction
-        at += direction
     return best
 
 
@@ -242,7 +251,8 @@ def best_knobs(question: Question, engine: Engine, start_at: Knobs, guess_rps: f
     if rate_rps <= 0.0:
         return None
     rows = _rows(question, engine)
-    near = _holding(question, engine, rows, rate_rps * (1.0 - SAME_CAPACITY))
+    seen = _looks(question, engine, rows, rate_rps * (1.0 - SAME_CAPACITY))
+    near = {knobs: each for knobs, each in seen.items() if each.miss <= 0.0}
     while True:
         higher = _holding(question, engine, _only(rows, near), rate_rps * (1.0 + SAME_CAPACITY))
         if not higher:
@@ -253,7 +263,8 @@ def best_knobs(question: Question, engine: Engine, start_at: Knobs, guess_rps: f
     near |= _holding(question, engine, _only(rows, near), rate_rps)
     if top not in near:
         near[top] = Seen(rate_rps, 0.0, found.running_peak if found else None)
-    return BestKnobs(recommended(near, engine.own), top, rate_rps, near)
+    close = frozenset(knobs for knobs, each in seen.items() if each.miss <= _CLOSE_MISS) | near.keys()
+    return BestKnobs(recommended(near, engine.own), top, rate_rps, near, close)
 
 
 def recommended(near: dict[Knobs, Seen], default: Knobs) -> Knobs:
@@ -281,22 +292,31 @@ def _only(rows: Iterable[_Row], cells: Iterable[Knobs]) -> list[_Row]:
     return [_Row(row.budget, caps) for row in rows if (caps := tuple(cap for cap in row.caps if Knobs(cap, row.budget) in kept))]
 
 
+def holding(question: Question, engine: Engine, cells: Iterable[Knobs], rate_rps: float) -> dict[Knobs, Seen]:
+    """Return which of some cells of the grid carry a rate [request/s]."""
+    return _holding(question, engine, _only(_rows(question, engine), cells), rate_rps)
+
+
 def _holding(question: Question, engine: Engine, rows: Sequence[_Row], rate_rps: float) -> dict[Knobs, Seen]:
-    """Return the cells that carry a rate.
+    return {knobs: seen for knobs, seen in _looks(question, engine, rows, rate_rps).items() if seen.miss <= 0.0}
+
+
+def _looks(question: Question, engine: Engine, rows: Sequence[_Row], rate_rps: float) -> dict[Knobs, Seen]:
+    """Return what the cells do at a rate, those apart with which the engine would not start.
 
     Where a larger cap's run is the same as a smaller one's, it isn't repeated.
     """
 
     def of_row(row: _Row) -> dict[Knobs, Seen]:
-        held: dict[Knobs, Seen] = {}
+        looks: dict[Knobs, Seen] = {}
         above: Probe | None = None
         for cap in row.caps:
             knobs = Knobs(cap, row.budget)
             if above is None or not _same_run(above.latency, cap):
                 above = probe_with(question, engine, knobs, rate_rps)
-            if above is not None and above.held:
-                held[knobs] = Seen(rate_rps, above.miss, above.latency.running_peak)
-        return held
+            if above is not None:
+                looks[knobs] = Seen(rate_rps, above.miss, above.latency.running_peak)
+        return looks
 
     return {knobs: seen for row in in_parallel(of_row, rows) for knobs, seen in row.items()}
 

@@ -65,7 +65,7 @@ def _proposal(question: Question, candidate: Candidate) -> tuple[float, NearestF
         for name, value_s in (("p99 TTFT", targets.ttft_p99_s), ("p99 TPOT", targets.tpot_p99_s))
         if value_s is not None
     ]
-    detail = f"{replicas.total * candidate.tensor_parallel} × {candidate.gpu_name} meet {' and '.join(parts)}{usd}"
+    detail = f"{replicas.total * candidate.tensor_parallel:,} × {candidate.gpu_name} meet {' and '.join(parts)}{usd}"
     return _stretch(question.scenario.targets, targets), NearestFeasible(candidate, targets.ttft_p99_s, targets.tpot_p99_s, detail)
 
 

@@ -224,7 +224,7 @@ def _looked_at_again(race: Race, best: int) -> bool:
         (race.entrants[place], trial, needed)
         for place, trial in race.trials.items()
         if place != best and place not in race.measured and trial.miss <= _NEAR_MISS and trial.demand.count < ANSWER_REQUESTS
-        if (needed := needed_rps(race.question, race.entrants[place].layout, limit)) is not None
+        if (needed := _needed_rps(race, race.entrants[place], limit)) is not None
     ]
     large = final(race.question)
     found = in_parallel(lambda each: probe_with(large, each[0].engine, each[1].knobs, each[2]), close)
@@ -232,7 +232,7 @@ def _looked_at_again(race: Race, best: int) -> bool:
     for (entrant, trial, needed), seen in zip(close, found, strict=True):
         if seen is not None and seen.held:
             del race.trials[entrant.place]
-            race.sketches[entrant.place] = answer(large, entrant.layout, entrant.engine, trial.knobs, Hint(needed))
+            race.sketches[entrant.place] = answer(large, entrant.layout, entrant.engine, trial.knobs, Hint(held_rps=needed))
             held = True
         else:
             race.trials[entrant.place] = Trial(large.demand, needed, trial.knobs, 1.0 if seen is None else seen.miss)
@@ -243,11 +243,18 @@ def _open_at(race: Race, entrant: Entrant, limit: Dearness) -> float | None:
     """Return the rate at which a layout must still be tried [request/s]; None when it can't undercut the limit, or is known to."""
     if entrant.slow or entrant.place in race.measured:
         return None
-    needed = needed_rps(race.question, entrant.layout, limit)
+    trial, sketch = race.trials.get(entrant.place), race.sketches.get(entrant.place)
+    if sketch is not None and (not sketch.feasible or dearness_of(sketch) < limit):
+        return None
+    needed = _needed_rps(race, entrant, limit)
     if needed is None or needed > entrant.most_rps:
         return None
     rate_rps = max(needed, entrant.likely_rps * _USELESS_SHARE)
-    trial, sketch = race.trials.get(entrant.place), race.sketches.get(entrant.place)
     beaten = trial is not None and rate_rps >= trial.rate_rps
-    settled_already = sketch is not None and (not sketch.feasible or dearness_of(sketch) <= limit)
-    return None if beaten or settled_already else rate_rps
+    return None if beaten else rate_rps
+
+
+def _needed_rps(race: Race, entrant: Entrant, limit: Dearness) -> float | None:
+    """Return the rate at which a replica must be tried [request/s]; of a layout known to be as dear as the limit, to cost less."""
+    sketch = race.sketches.get(entrant.place)
+    return needed_rps(race.question, entrant.layout, limit, less=sketch is not None and dearness_of(sketch) == limit)

@@ -1,5 +1,6 @@
 """The order of candidates, and what a layout would have to carry to stand before another."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -42,21 +43,26 @@ def dearness(layout: Layout, replicas: int) -> Dearness:
     return Dearness(unpriced=False, amount=fleet_usd_per_hour(*found))
 
 
-def needed_rps(question: Question, layout: Layout, limit: Dearness) -> float | None:
+def needed_rps(question: Question, layout: Layout, limit: Dearness, *, less: bool = False) -> float | None:
     """Return the rate that each replica of a layout must carry for the fleet to cost no more than a limit [request/s].
+
+    less : for it to cost less
 
     0 where any rate would do, as before a fleet without a price; None where not even one replica beside the spares is affordable.
     """
+
+    def whole(count: float) -> int:
+        return math.ceil(count * (1.0 - _ROUNDING)) - 1 if less else int(count * (1.0 + _ROUNDING))
+
     if not layout.tariffs:
         if not limit.unpriced:
             return None
-        affordable = int(limit.amount / layout.tensor_parallel * (1.0 + _ROUNDING))
+        affordable = whole(limit.amount / layout.tensor_parallel)
     elif limit.unpriced:
         return 0.0
     else:
         affordable = max(
-            int(limit.amount / tariff.usd_per_instance_hour * (1.0 + _ROUNDING))
-            * int(tariff.gpus_per_instance // layout.tensor_parallel)
+            whole(limit.amount / tariff.usd_per_instance_hour) * int(tariff.gpus_per_instance // layout.tensor_parallel)
             for tariff in layout.tariffs
         )
     fleet = question.scenario.fleet

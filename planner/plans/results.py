@@ -195,7 +195,7 @@ class NearestFeasible:
 class Details:
     """Evidence for the chosen candidate.
 
-    curve : latencies of one replica over arrival rates, up to saturation
+    curve : latencies of one replica over arrival rates, up to saturation, on the sample of the candidate's own figures
     knob_map : the grid of settings that was searched
     replicas : replicas and capacity of one over the calibration's error
     ttft_p99_s, tpot_p99_s, usd_per_day : the same for the latencies at the planned rate and the bill

@@ -50,8 +50,8 @@ def reuse_change(question: Question, layout: Layout, chosen: Candidate, reused_r
     money = f", ${abs(extra):,.0f}/day {'less' if extra < 0.0 else 'more'}" if extra else ""
     gpus = replicas * chosen.tensor_parallel
     detail = (
-        f"a replica carries {gain:+.0%} with what its KV cache still holds of earlier prompts: {gpus} × {chosen.gpu_name}{money}, "
-        "as long as requests go to the replica that holds their prefix"
+        f"a replica carries {gain:+.0%} with what its KV cache still holds of earlier prompts: "
+        f"{gpus:,} × {chosen.gpu_name}{money}, as long as requests go to the replica that holds their prefix"
     )
     return Change("Prefix caching", detail, None, extra)
 

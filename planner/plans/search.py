@@ -24,7 +24,7 @@ from planner.plans.starting import (
 from planner.pricing import fleet_cost
 from planner.scenario import Scenario, Targets
 from planner.token_costs import token_costs_s
-from planner.units import duration
+from planner.units import duration, per_second
 
 _MOST_REFUSED = 0.001
 _MOST_BEYOND_MODEL = 0.01  # a 99th percentile is silent on what the worst hundredth gets
@@ -37,10 +37,12 @@ class Hint(NamedTuple):
 
     guess_rps : a rate near it [request/s]; 0 when there is none
     missed_rps : a rate at which the targets are known to be missed on the same sample [request/s]; None when there is none
+    held_rps : a rate at which they are known to hold on it [request/s]; None when there is none
     """
 
     guess_rps: float = 0.0
     missed_rps: float | None = None
+    held_rps: float | None = None
 
 
 NO_HINT = Hint()
@@ -82,6 +84,8 @@ def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, hin
 def _capacity(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, hint: Hint) -> Capacity:
     if hint.missed_rps is not None:
         return capacity_under(demand, replica, knobs, targets, hint.missed_rps)
+    if hint.held_rps is not None:
+        return capacity_from(demand, replica, knobs, targets, hint.held_rps)
     search = capacity_near if demand.count >= ANSWER_REQUESTS else capacity_from
     return search(demand, replica, knobs, targets, hint.guess_rps)
 
@@ -195,7 +199,7 @@ def beyond_model_share(question: Question) -> float:
 
 def _misses(capacity: Capacity, scenario: Scenario) -> Rejection:
     latency, targets = capacity.latency, scenario.targets
-    rate = f"{latency.rate_rps:.2g} req/s"
+    rate = per_second(float(f"{latency.rate_rps:.2g}"))
     misses: list[tuple[float, Reason, str, str]] = []
     if targets.ttft_p99_s and latency.ttft_p99_s is not None:
         figures = f"p99 TTFT is {duration(latency.ttft_p99_s)} even at {rate}; the target is {duration(targets.ttft_p99_s)}"

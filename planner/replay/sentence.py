@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from planner.replay.run import Outcome, Replay
-from planner.units import duration
+from planner.units import duration, per_second
 
 _KEEPS_UP = {"stable": "keeps up with", "backlogged": "is full at", "overloaded": "doesn't keep up with"}
 
@@ -14,7 +14,7 @@ def sentence_of(replay: Replay, write: Callable[[float], str] = duration) -> str
     run = replay.shown
     unchanged = "the planned" if replay.plan.chosen is not None else "the engine's own"
     engine = f"{replay.candidate.label} with {unchanged if run.name == 'planned' else 'changed'} settings"
-    opening = f"One replica of {engine} {_KEEPS_UP[run.result.verdict]} {replay.rate_rps:.3g} req/s"
+    opening = f"One replica of {engine} {_KEEPS_UP[run.result.verdict]} {per_second(replay.rate_rps)}"
     if int(run.result.rejected.sum()) == len(run.result.rejected):
         return f"{opening}: it rejected every request, as none fits in the engine."
     latencies = _latencies(run, write)

@@ -144,13 +144,13 @@ def _replicas(chosen: Candidate) -> Derivation:
     if replicas is None:
         return Derivation("Replicas", (), ())
     return Derivation(
-        f"Replicas: {replicas.total}",
+        f"Replicas: {replicas.total:,}",
         (
             (
                 f"⌈{rate(replicas.rate_rps)} ÷ ({rate(replicas.capacity_rps)} × (1 − {percent(replicas.headroom)} headroom))⌉ "
-                f"= {plural(replicas.needed, 'replica')}, plus {plural(replicas.spares, 'spare')} = {replicas.total}."
+                f"= {plural(replicas.needed, 'replica')}, plus {plural(replicas.spares, 'spare')} = {replicas.total:,}."
             ),
-            f"{replicas.total} × {plural(chosen.tensor_parallel, 'GPU')} = {replicas.total * chosen.tensor_parallel} in all.",
+            f"{replicas.total:,} × {plural(chosen.tensor_parallel, 'GPU')} = {replicas.total * chosen.tensor_parallel:,} in all.",
             (
                 f"Each runs at {percent(replicas.utilisation)} of its capacity with the spares down, "
                 f"{percent(replicas.utilisation_all_up)} with all up. One more is needed above "
