@@ -25,7 +25,7 @@ STORM_RULES: tuple[RuleName, ...] = ("no bound", "requests")
 RETRIES: tuple[Retry, ...] = ("none", "fixed", "exponential", "as told")
 DELAY_S = 1.0
 MOST_TRIES = 4
-MOST_REQUESTS = 12_000
+MOST_REQUESTS = 24_000
 _LEAD_SHARE = 0.5
 _LEAST_TAIL_S = 60.0
 _TAIL_DRAINS = 1.6
@@ -79,7 +79,7 @@ class SpikeSetting:
 def spike_requests(case: Case, setting: SpikeSetting) -> Requests:
     """Return the case's requests under the spike: the workload's own arrivals, closer together while it lasts.
 
-    Raises InputError where there would be more than 12,000.
+    Raises InputError where there would be more than 24,000.
     """
     spike = setting.spike
     for field, value in (("capacity", setting.capacity_rps), *zip(spike._fields, spike, strict=True)):

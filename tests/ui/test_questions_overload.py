@@ -157,7 +157,7 @@ def test_a_bad_input_is_complained_of(open_app: Open, view: str, name: str, text
 
 def test_a_spike_of_too_many_requests_says_so(open_app: Open) -> None:
     app = open_view(open_app, "spike", **{"q-spike-factor": "50", "q-spike-for": "600 s"})
-    assert "must make from 1 to 12,000 requests" in text_of(app)
+    assert "must make from 1 to 24,000 requests" in text_of(app)
 
 
 def test_targets_that_nobody_can_meet_admit_nobody(open_app: Open) -> None:
