@@ -74,24 +74,6 @@ def signed_figure(value: float, decimals: int = 1) -> str:
     return f"{value:+,.{decimals}f}".replace("-", "−")
 
 
-def percentage(share: float, decimals: int = 0, *, signed: bool = False) -> str:
-    r"""Return a share as per cent for a sentence, on one line with its sign.
-
-    >>> percentage(0.384), percentage(0.384, 1), percentage(-0.009, 1, signed=True), percentage(0.304, 1, signed=True)
-    ('38\xa0%', '38.4\xa0%', '−0.9\xa0%', '+30.4\xa0%')
-    """
-    return f"{signed_figure(share * 100.0, decimals) if signed else f'{share * 100.0:,.{decimals}f}'}\N{NO-BREAK SPACE}%"
-
-
-def signed_figure(value: float, decimals: int = 1) -> str:
-    """Return a number with its sign, as a difference is written.
-
-    >>> signed_figure(2.04), signed_figure(-4.9)
-    ('+2.0', '−4.9')
-    """
-    return f"{value:+,.{decimals}f}".replace("-", "−")
-
-
 def plural(count: float, noun: str, written: str | None = None) -> str:
     """Return a count with its noun; written : the count as text where it isn't a plain whole number.
 
