@@ -29,6 +29,7 @@ _APART_PX = 4.0
 _DOT_PX = 5.0
 _PER_NAME, _PER_DOT, _PER_LINE, _OUTSIDE, _MOVED, _FAR = 30.0, 12.0, 4.0, 20.0, 0.1, 0.5
 _BETWEEN, _MERGED = 1.5, 5.0
+_BELOW = {10.0: 5.0, 5.0: 2.0, 2.0: 1.0}
 
 
 class Scale(NamedTuple):

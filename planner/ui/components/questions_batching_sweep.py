@@ -55,7 +55,8 @@ def _draw(case: Case, asked: Asked) -> None:
     show(curves(words.sweep_title(found, metric, knee), axes, lines, rules, words.sweep_marks(knee, metric)), "chart-q-sweep")
     st.caption(sentence(words.sweep_caption(case, found)))
     beside(words.sweep_rows(found, metric, knee), "The knee by rule of thumb and simulated")
-    why((knee.explanation.formula,), words.sweep_notes(knee, metric))
+    bound_from = [] if asked.values["p95"] else words.bound_note(case, metric)
+    why((knee.explanation.formula,), [*words.sweep_notes(knee, metric), *bound_from])
     setting(words.sweep_advice(case, knee), words.sweep_command(knee))
 
 

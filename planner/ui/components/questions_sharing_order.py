@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-import streamlit as st
-
 from planner.analysis.case import Case
 from planner.analysis.job_order import known_part, rush_waits
 from planner.analysis.job_order_simulated import Rush, SimulatedRush, jobs_of_rush, simulated_rush
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.charts.sharing import dots
-from planner.ui.components.common import show
+from planner.ui.components.common import show, side_by_side
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_sharing_order as words
@@ -52,7 +50,7 @@ def _draw(case: Case, asked: Asked) -> None:
 
 def _charts(rush: Rush, found: SimulatedRush) -> None:
     show(dots(words.order_title(found), "TTFT (s)", words.order_dots(found)), "chart-q-order")
-    left, right = st.columns(2, gap="medium")
+    left, right = side_by_side()
     mean = Axis("Mean TTFT (s)", log=False)
     with left:
         axes = (Axis("Arrivals over capacity", log=False), mean)

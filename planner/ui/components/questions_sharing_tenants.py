@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-import streamlit as st
-
 from planner.analysis.case import Case
 from planner.analysis.fairness import Request, request_fair_shares, token_weights
 from planner.analysis.fairness_simulated import COUNTER, SimulatedTenants, Tenants, service_bound_s, simulated_tenants
 from planner.ui import reading
 from planner.ui.charts.curves import Axis, curves
 from planner.ui.charts.sharing import dots, parts
-from planner.ui.components.common import show
+from planner.ui.components.common import show, side_by_side
 from planner.ui.components.questions import View, beside, say, setting, simulated, why
 from planner.ui.components.simulate_jobs import Tell
 from planner.ui.views import questions_sharing_tenants as words
@@ -61,7 +59,7 @@ def _charts(tenants: Tenants, found: SimulatedTenants) -> None:
     chart = parts(title, "Share of the service (%)", words.share_parts(found), words.share_rule(tenants))
     show(chart, "chart-q-tenants-shares")
     axes = (Axis("Time (s)", log=False), Axis("Service so far (GPU s)", log=False))
-    for column, name in zip(st.columns(2, gap="medium"), (words.compared(tenants), COUNTER), strict=True):
+    for column, name in zip(side_by_side(), (words.compared(tenants), COUNTER), strict=True):
         with column:
             run = found.run(name)
             drawn = words.service_curves(run)

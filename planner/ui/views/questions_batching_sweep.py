@@ -1,6 +1,6 @@
 """What "Budget by load" shows: rows of its chart and table, and its sentences."""
 
-from planner.analysis.budget_sweep import KNEE_SOURCE, Knee, Metric, Sweep, SweepPoint
+from planner.analysis.budget_sweep import KNEE_SOURCE, Knee, Metric, Sweep, SweepPoint, bound_of
 from planner.analysis.case import Case
 from planner.ui import reading
 from planner.ui.charts.curves import Curve, Mark, Rule
@@ -119,6 +119,14 @@ def sweep_notes(knee: Knee, metric: Metric) -> list[str]:
         blind,
         "Run the sweep again when the prompt lengths or the model change: both move the knee.",
     ]
+
+
+def bound_note(case: Case, metric: Metric) -> list[str]:
+    """Return how the bound on E2E follows from the targets; nothing for TTFT, which has a target of its own."""
+    if metric == "ttft" or case.ttft_p99_s is None or case.tpot_p99_s is None:
+        return []
+    sides = f"TTFT {seconds(case.ttft_p99_s)} + TPOT {seconds(case.tpot_p99_s)} × ({figure(case.lengths.output_p95)} − 1)"
+    return [f"Bound by the targets: {sides}, at the p95 of output tokens, = {seconds(bound_of(case, metric))}"]
 
 
 def sweep_command(knee: Knee) -> str:
