@@ -3,7 +3,7 @@
 from planner.accuracy.shipped import shipped_accuracy
 from planner.errors import InputError
 from planner.scenario import Scenario
-from planner.ui.components import accuracy, accuracy_own, answer
+from planner.ui.components import accuracy, accuracy_misses, accuracy_own, answer
 from planner.ui.inputs import scenario_state
 from planner.ui.views.calibrate import in_use
 from planner.ui.views.calibrate_collect import Place
@@ -15,6 +15,7 @@ def main() -> None:
     sources = shipped_accuracy()
     accuracy.answer(sources)
     chosen, metric = accuracy.source_chosen(sources)
+    accuracy_misses.known(chosen)
     accuracy.source(chosen, metric)
     accuracy_own.own(*_stated())
     accuracy.every_source(sources)
