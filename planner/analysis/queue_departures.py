@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from planner.analysis.case import Case
 from planner.analysis.explanation import Explanation
-from planner.analysis.queue_model import PlannedUtilisation, PrefillService, prefill_service
+from planner.analysis.queue_model import PlannedUtilisation, PrefillService, prefill_service, scale_out
 from planner.analysis.served import stretched
 from planner.analysis.steps import prefill_s, require_tokens
 from planner.errors import InputError
@@ -386,12 +386,12 @@ def planned_explanation(found: Departures, formula: PlannedUtilisation) -> Expla
     if planned is None:
         alone = "none does by" if formula.general is None else f"up to {percentage(formula.general, 1)} utilisation would by"
         answer = f"No load meets p99 TTFT of {target} on this engine; {alone} the queue's formula, M/G/1."
-        return Explanation(answer, formula.explanation.formula, "Shorten the prompts, raise the target or use a faster GPU.")
+        return Explanation(answer, formula.explanation.formula, scale_out(None))
     alone = "that no load does" if formula.general is None else f"{percentage(formula.general, 1)}"
     rate_rps = found.rate_rps(planned)
     return Explanation(
         f"Plan for {percentage(planned, 1)} utilisation of prefill, {rate_rps:.3g} requests a second: there this engine's p99 TTFT "
         f"reaches {target}. The queue's formula, M/G/1, says {alone}.",
         formula.explanation.formula,
-        formula.explanation.setting,
+        scale_out(planned),
     )

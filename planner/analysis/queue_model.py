@@ -76,8 +76,18 @@ def planned_utilisation(
         Explanation(
             answer,
             f"1 - ln(1/{1 - probability:.2g}) · {service.mean_s * 1e3:.2f} ms · (1 + {service.cv2:.2f}) / (2 · {left_s:.4g} s)",
-            "Scale out at this utilisation of prefill, not at a share of GPU busy time, which is near 1 whenever anything decodes.",
+            scale_out(general),
         ),
+    )
+
+
+def scale_out(utilisation: float | None) -> str:
+    """Return what to set: at which utilisation of prefill a replica is full; None where no load meets the target."""
+    if utilisation is None:
+        return "Shorten the prompts, raise the target or use a faster GPU."
+    return (
+        f"Scale out at {percentage(utilisation, 1)} utilisation of prefill, not at a share of GPU busy time, which is near 1 "
+        "whenever anything decodes."
     )
 
 

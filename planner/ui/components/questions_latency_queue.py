@@ -81,7 +81,7 @@ def _draw(case: Case, asked: Asked) -> None:
             say(planned_explanation(run, formula))
     st.caption(sentence(words.caption(_REQUESTS, case.seed)))
     beside(words.queue_rows(run, formula, case), "Utilisation to plan for by formula and simulated")
-    why(words.queue_why(formula))
+    why(words.queue_why(formula, case.request_s))
     said = formula.explanation if run is None else planned_explanation(run, formula)
     setting(said.setting, None if run is None else words.alert(run), "yaml")
 

@@ -169,12 +169,13 @@ def share(value: float | None) -> str:
     return "none" if value is None else percent(value)
 
 
-def queue_why(formula: PlannedUtilisation) -> Sequence[str]:
-    """Return the derivation with the numbers put in."""
+def queue_why(formula: PlannedUtilisation, outside_s: float) -> Sequence[str]:
+    """Return the derivation with the numbers put in; outside_s : of TTFT, spent outside the engine [s]."""
     mean, general = formula.service, formula.general
+    outside = f" − {seconds(outside_s)} outside the engine" if outside_s else ""
     lines = [
         f"prefill alone: mean S = {seconds(mean.mean_s)}, squared CV c² = {figure(mean.cv2)}; utilisation = rate × S",
-        f"p99 of M/G/1 = ln(100) × S × (1 + c²) / (2 × (1 - utilisation)) ≤ {seconds(formula.target_s)}",
+        f"p99 of M/G/1 = ln(100) × S × (1 + c²) / (2 × (1 - utilisation)) ≤ {seconds(formula.target_s)}{outside}",
         f"utilisation ≤ {formula.explanation.formula} = {share(general)}",
     ]
     if general is not None:
