@@ -1,11 +1,21 @@
 """The one error that wrong input raises: it names the field, the value, the bound and the remedy."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 _SHOWN_CHARACTERS = 80
+_BOUNDS = {
+    "string_pattern_mismatch": "has a form or a character that isn't allowed",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be an object of fields",
+    "model_type": "must be an object of fields",
+    "model_attributes_type": "must be an object of fields",
+    "union_tag_not_found": "must state its kind",
+}
 _UNION_TAGS = frozenset({"rate", "users", "tokens_per_day"})
 
 
@@ -76,4 +86,19 @@ def as_input_error(error: ValidationError, document: str) -> InputError:
         return InputError(field, value, f"is not a field of the {document}", "Remove it or correct its spelling")
     if first["type"] == "missing":
         return InputError(field, None, "is required", f"Add it to the {document}")
-    return InputError(field, value, first["msg"], f"Correct the field in the {document}")
+    return InputError(field, value, bound_in_words(first), f"Correct the field in the {document}")
+
+
+def bound_in_words(complaint: Mapping[str, Any]) -> str:
+    """Return what must hold in the words of this project; complaint : one of pydantic's `errors()`.
+
+    >>> bound_in_words({"type": "greater_than", "msg": "Input should be greater than 0"})
+    'must be greater than 0'
+    """
+    kind, message = str(complaint["type"]), str(complaint["msg"])
+    if kind in _BOUNDS:
+        return _BOUNDS[kind]
+    if kind == "union_tag_invalid":
+        return f"must be of a kind out of {complaint['ctx']['expected_tags']}"
+    text = re.sub(r"^(Input|String|List|Dictionary|Value|Tuple) should ", "must ", message)
+    return text[:1].lower() + text[1:]

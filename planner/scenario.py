@@ -214,7 +214,7 @@ def scenario_from_json(text: str | bytes) -> Scenario:
     >>> scenario_from_json('{"targets": {"ttft_p99_s": -1}}')
     Traceback (most recent call last):
         ...
-    planner.errors.InputError: targets.ttft_p99_s is -1: Input should be greater than 0. Correct the field in the scenario.
+    planner.errors.InputError: targets.ttft_p99_s is -1: must be greater than 0. Correct the field in the scenario.
     """
     most = MAX_PLAN_BYTES if _opens_a_plan(text) else MAX_SCENARIO_BYTES
     if len(text) > most:

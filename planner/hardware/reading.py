@@ -5,7 +5,6 @@ process. tomllib needs time quadratic in the parts of a dotted key, recurses ove
 """
 
 import difflib
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from planner.errors import InputError
+from planner.errors import InputError, bound_in_words
 from planner.units import KIB
 
 MAX_TOML_BYTES = int(64 * KIB)
@@ -144,15 +143,7 @@ def _input_error(first: Mapping[str, Any], where: str, model: type[BaseModel]) -
     meaning = f"Give {description}" if description else "See the shipped profiles for an example"
     if kind == "missing":
         return InputError(field, None, "is missing", meaning)
-    return InputError(field, first["input"], _in_words(kind, str(first["msg"])), meaning)
-
-
-def _in_words(kind: str, message: str) -> str:
-    """Return pydantic's message in the words of this project."""
-    if kind == "string_pattern_mismatch":
-        return "has a form or a character that isn't allowed"
-    text = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", message)
-    return text[:1].lower() + text[1:]
+    return InputError(field, first["input"], bound_in_words(first), meaning)
 
 
 def _described(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[tuple[str, ...], str | None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from planner.errors import InputError
+from planner.errors import InputError, bound_in_words
 from planner.models.config_fields import MAX_CONFIG_BYTES, parse_config
 from planner.models.hf_config import model_from_config, model_id
 from planner.models.spec import ModelSpec
@@ -106,7 +106,7 @@ def _own(text: bytes, name: str, where: str) -> ModelSpec:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise InputError(
-            f"{where}: {field}", first["input"], first["msg"], "Compare with a file of the shipped catalogue"
+            f"{where}: {field}", first["input"], bound_in_words(first), "Compare with a file of the shipped catalogue"
         ) from None
     if model_id(spec.id) != model_id(name):
         raise InputError(f"{where}: id", spec.id, f"must be the file's name, {name}", "Rename the file or change the id")

@@ -55,7 +55,7 @@ def settings_from_dict(document: dict[str, Any]) -> ReplaySettings:
     >>> settings_from_dict({"requests": 0})
     Traceback (most recent call last):
         ...
-    planner.errors.InputError: requests is 0: Input should be greater than or equal to 1. Correct the field in the replay.
+    planner.errors.InputError: requests is 0: must be greater than or equal to 1. Correct the field in the replay.
     """
     try:
         return ReplaySettings.model_validate(document)

@@ -1,7 +1,9 @@
 """Measures the simulator itself: requests and steps a second, memory, time to compile, and how much faster than a plain loop."""
 
 import argparse
+import io
 import json
+import math
 import resource
 import sys
 import time
@@ -20,7 +22,7 @@ from planner.errors import InputError
 from planner.hardware import load_gpu
 from planner.memory import memory_budget
 from planner.models import QUANTIZATIONS, load_model
-from planner.simulator.inputs import RequestTable
+from planner.simulator.inputs import MOST_TOKENS, RequestTable
 from planner.simulator.limits import EngineLimits
 from planner.simulator.metrics import summarise
 from planner.simulator.plain_loop import Sequence as PlainSequence
@@ -39,6 +41,7 @@ REPLAY_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
 _REPEATS = 9
 _PLAIN_REQUESTS = 1000
 _KIB = 1024
+_MOST_BYTES = 256 * 1024**2
 _SCARCE_BLOCKS = 2200
 _HARDER: dict[str, dict[str, Any]] = {
     "kv_pressure": {"num_blocks": _SCARCE_BLOCKS},
@@ -79,16 +82,21 @@ def read_workload(path: Path) -> RequestTable:
     The same by the names that a replay's requests are written with are read too.
     """
     try:
-        frame = pd.read_csv(path)
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError("workload", str(path), f"can't be read ({error.strerror})", "Give a readable CSV file") from error
+    if len(text) > _MOST_BYTES:
+        raise InputError("workload", str(path), f"must be at most {_MOST_BYTES:,} bytes", "Give a part of it")
+    try:
+        frame = pd.read_csv(io.BytesIO(text))
+    except ValueError as error:
         raise InputError("workload", str(path), f"must be a CSV file: {error}", "Give a file with a header line") from error
     arrival, prompt, output = columns = REPLAY_COLUMNS if set(REPLAY_COLUMNS) <= set(frame.columns) else COLUMNS
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise InputError("workload", str(path), f"must have the columns {', '.join(COLUMNS)}", f"Add {', '.join(missing)}")
-    return RequestTable(
-        _numbers(frame, arrival), _numbers(frame, prompt).astype(np.int64), _numbers(frame, output).astype(np.int64)
-    )
+    return RequestTable(_numbers(frame, arrival), _tokens(frame, prompt).astype(np.int64), _tokens(frame, output).astype(np.int64))
 
 
 def _numbers(frame: pd.DataFrame, column: str) -> npt.NDArray[np.float64]:
@@ -96,7 +104,16 @@ def _numbers(frame: pd.DataFrame, column: str) -> npt.NDArray[np.float64]:
     wrong = ~np.isfinite(numbers)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise InputError(f"{column}[{row}]", frame[column].iloc[row], "must be a number", "Correct or drop the row")
+        raise InputError(f"{column}[{row}]", str(frame[column].iloc[row]), "must be a number", "Correct or drop the row")
+    return numbers
+
+
+def _tokens(frame: pd.DataFrame, column: str) -> npt.NDArray[np.float64]:
+    numbers = _numbers(frame, column)
+    wrong = np.abs(numbers) > MOST_TOKENS
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(f"{column}[{row}]", float(numbers[row]), f"must be at most {MOST_TOKENS:,}", "Correct or drop the row")
     return numbers
 
 
@@ -113,6 +130,9 @@ def bench_simulator(workload: Path, engine: BenchEngine | None = None) -> dict[s
     compile_s = time.perf_counter() - started
     engine = engine or bench_engine()
     took, result = _best(requests, engine)
+    if result.rejected.all():
+        remedy = "Give prompts and outputs of at least one token"
+        raise InputError("workload", f"{len(requests)} requests", "holds none that the engine accepts", remedy)
     part = requests.take(np.arange(min(_PLAIN_REQUESTS, len(requests))))
     part_took, _ = _best(part, engine)
     plain_s = _plain(part, engine)
@@ -123,8 +143,8 @@ def bench_simulator(workload: Path, engine: BenchEngine | None = None) -> dict[s
         "steps": result.totals.steps,
         "simulated_s": result.totals.makespan_s,
         "verdict": result.verdict,
-        "ttft_p99_s": summary.ttft.percentiles[99.0].value,
-        "tpot_p99_s": summary.tpot.percentiles[99.0].value,
+        "ttft_p99_s": _known(summary.ttft.percentiles[99.0].value),
+        "tpot_p99_s": _known(summary.tpot.percentiles[99.0].value),
         "preemptions": result.totals.preemptions,
         "cpu_seconds": took.cpu_s,
         "wall_seconds": took.wall_s,
@@ -182,6 +202,11 @@ def _plain(requests: RequestTable, engine: BenchEngine) -> float:
     started_s = time.thread_time()
     run_plain(sequences, engine.limits, step_time_of(engine.coefficients))
     return time.thread_time() - started_s
+
+
+def _known(value: float) -> float | None:
+    """Return a figure of the run; None where no request has one, as outputs of one token have no TPOT."""
+    return None if math.isnan(value) else value
 
 
 def _peak_rss_bytes() -> int:

@@ -14,7 +14,7 @@ from planner.workloads import BlockHashes
 from planner.workloads.requests import take_rows
 
 Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64]
-_MOST_TOKENS = 2**30
+MOST_TOKENS = 2**30
 
 
 class RequestArrays(Protocol):
@@ -76,8 +76,8 @@ class RequestTable:
                 raise InputError(name, len(column), f"must hold one number for each of {count} requests", "Give equal lengths")
             if not np.issubdtype(column.dtype, np.integer):
                 raise InputError(name, str(column.dtype), "must be whole numbers", "Round or convert the column first")
-            if count and int(column.max()) > _MOST_TOKENS:
-                raise InputError(name, int(column.max()), f"must be at most {_MOST_TOKENS}", "Correct or drop the row")
+            if count and int(column.max()) > MOST_TOKENS:
+                raise InputError(name, int(column.max()), f"must be at most {MOST_TOKENS}", "Correct or drop the row")
         cached = self.cached_prompt_tokens
         if cached is not None and (len(cached) != count or bool(((cached < 0) | (cached > self.prompt_tokens)).any())):
             raise InputError("cached_prompt_tokens", len(cached), "must be from 0 to each prompt's tokens", "Correct or drop it")
@@ -136,12 +136,12 @@ def take_in(requests: RequestArrays, limits: EngineLimits, priorities: npt.NDArr
         identities=identities,
         offsets=offsets,
         hash_tokens=hashes.block_tokens if hashes is not None else limits.block_size,
-        known_hit=_known_hits(requests, limits, accepted),
+        known_hit=known_hits(requests, limits, accepted),
     )
     return Intake(queue, accepted)
 
 
-def _known_hits(requests: RequestArrays, limits: EngineLimits, accepted: Ints) -> Shorts:
+def known_hits(requests: RequestArrays, limits: EngineLimits, accepted: Ints) -> Shorts:
     """Return the prompt tokens that the cache is said to hold, in whole blocks that leave a token to compute.
 
     They are skipped, yet their blocks count as the request's own: who shares them isn't known.

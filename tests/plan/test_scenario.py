@@ -127,3 +127,19 @@ def test_wrong_encoding_is_refused() -> None:
 def test_a_huge_document_is_refused_before_parsing() -> None:
     with pytest.raises(InputError, match=str(MAX_SCENARIO_BYTES)):
         scenario_from_json(json.dumps({"colour": "b" * MAX_SCENARIO_BYTES}))
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"hardware": {"gpu_ids": "l4"}}, "hardware.gpu_ids is 'l4': must be a list."),
+        ({"workload": 3}, "workload is 3: must be an object of fields."),
+        ({"workload": {"load": {"kind": "x"}}}, "must be of a kind out of 'rate', 'users', 'tokens_per_day'."),
+        ({"workload": {"load": {}}}, "must state its kind."),
+        ({"model": {"id": "a b"}}, "has a form or a character that isn't allowed."),
+    ],
+)
+def test_a_bound_is_said_in_words(document: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        scenario_from_dict(document)
+    assert says in str(caught.value)

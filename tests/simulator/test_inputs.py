@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InputError
-from planner.simulator import EngineLimits, RequestTable, SimulationOptions, check_limits, simulate, values_s
+from planner.simulator import EngineLimits, RequestTable, SimulationOptions, bench, check_limits, simulate, values_s
 from planner.simulator.bench import bench_engine, bench_simulator, main, read_workload
 from planner.workloads import BlockHashes, Requests
 from tests.simulator.engines import coefficients
@@ -172,6 +172,7 @@ def test_bench_engine_is_an_8b_on_an_a100() -> None:
         ("arrived_at,num_prefill_tokens,num_decode_tokens\n0,x,1\n", "num_prefill_tokens[0]"),
         ("arrived_at,num_prefill_tokens,num_decode_tokens\nnan,1,1\n", "arrived_at[0]"),
         ("arrived_at,num_prefill_tokens,num_decode_tokens\n-1,1,1\n", "arrival_s[0]"),
+        ("arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n0,1e308,1\n", "num_prefill_tokens[1]"),
     ],
 )
 def test_bench_refuses_other_files(text: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,6 +182,25 @@ def test_bench_refuses_other_files(text: str, reason: str, tmp_path: Path, capsy
     assert reason in str(raised.value)
     assert main(["--workload", str(path)]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_bench_refuses_a_workload_without_a_request_that_the_engine_takes(tmp_path: Path) -> None:
+    path = write(tmp_path / "w.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n0,-20,5\n1,9000,5\n")
+    with pytest.raises(InputError, match=r"2 requests.*none that the engine accepts"):
+        bench_simulator(path)
+
+
+def test_bench_of_one_token_outputs_has_no_tpot(tmp_path: Path) -> None:
+    report = bench_simulator(write(tmp_path / "w.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n0,20,1\n"))
+    assert report["tpot_p99_s"] is None
+    assert isinstance(report["ttft_p99_s"], float)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_bench_reads_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_MOST_BYTES", 1000)
+    with pytest.raises(InputError, match="at most 1,000 bytes"):
+        read_workload(Path("/dev/zero"))
 
 
 def test_bench_reads_the_requests_of_a_replay_by_their_own_names(tmp_path: Path) -> None:
