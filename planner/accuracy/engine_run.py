@@ -274,13 +274,17 @@ def document(results: Many[PhaseResult]) -> list[dict[str, object]]:
     """Return the results as plain values."""
     return [
         {
-            "phase": result.phase, "requests": result.requests, "measured": result.measured._asdict(),
-            "predicted": result.predicted._asdict(), "errors": result.predicted.errors(result.measured)._asdict(),
-            "low": result.low._asdict(), "high": result.high._asdict(), "step_ratio": result.step_ratio,
-            "errors_at_own_speed": None if result.at_own_speed is None else result.at_own_speed.errors(result.measured)._asdict(),
+            "phase": result.phase, "requests": result.requests, "measured": _known(result.measured),
+            "predicted": _known(result.predicted), "errors": _known(result.predicted.errors(result.measured)),
+            "low": _known(result.low), "high": _known(result.high), "step_ratio": result.step_ratio,
+            "errors_at_own_speed": None if result.at_own_speed is None else _known(result.at_own_speed.errors(result.measured)),
         }
         for result in results
     ]  # fmt: skip
+
+
+def _known(means: Means) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in means._asdict().items()}
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:

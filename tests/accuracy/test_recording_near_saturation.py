@@ -15,6 +15,7 @@ import pytest
 
 from planner.accuracy.drift_floor import DriftPath, recorded_drift
 from planner.accuracy.engine_run import Floats, limits_of, loaded_run, predict_phases, step_log_sd
+from planner.accuracy.engine_run import main as run_main
 from planner.accuracy.recording import recording_report
 from planner.calibration.engine_run import EngineRun, Sent, read_engine_run, sent
 from planner.calibration.records import CalibrationRecord
@@ -132,7 +133,7 @@ def test_a_recording_without_bursts_takes_the_spread_between_deployments(recordi
     assert without[0].high / without[0].low > with_bursts[0].high / with_bursts[0].low
 
 
-def test_single_tokens_have_no_tpot(recording: Path, tmp_path: Path) -> None:
+def test_single_tokens_have_no_tpot(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(recording.read_text(encoding="utf-8"))
     for request in document["requests"]["poisson-6.0"]:
         request["output"], request["e2e_s"] = 1, request["ttft_s"]
@@ -140,3 +141,7 @@ def test_single_tokens_have_no_tpot(recording: Path, tmp_path: Path) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
     result = recording_report(path, CONFIG, GPU, RECORD).results[1]
     assert set(result.errors) == {"ttft", "e2e"}
+    assert run_main([str(path), "--config", str(CONFIG), "--gpu", GPU, "--record", RECORD, "--json"]) == 0
+    phases = {phase["phase"]: phase for phase in json.loads(capsys.readouterr().out)}
+    assert phases["poisson-6.0"]["predicted"]["tpot_s"] is None
+    assert phases["poisson-5.0"]["low"]["tpot_s"] < phases["poisson-5.0"]["high"]["tpot_s"]

@@ -39,7 +39,8 @@ def test_equal_servers_of_a_small_model_lie_too_far_apart_for_any_prediction() -
 
 
 def test_rates_and_settings_tell_runs_apart() -> None:
-    rows: list[Row] = [row(100.0), row(102.0), row(110.0), row(100.0, gpu_count=4), row(100.0, model="other"), Unreadable(3, "x", "y")]
+    other = (row(100.0, gpu_count=4), row(100.0, model="other"), Unreadable(3, "x", "y"))
+    rows: list[Row] = [row(100.0), row(102.0), row(110.0), *other]
     assert [len(group) for group in repeats(rows)] == [2]
     assert not agreement(rows, "tpot_tail")
 
