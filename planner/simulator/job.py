@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import InputError
-from planner.simulator.inputs import RequestArrays
+from planner.simulator.inputs import RequestArrays, known_hits
+from planner.simulator.layout import Shorts
 from planner.simulator.limits import EngineLimits
 from planner.simulator.plain_loop import Sequence
 
@@ -84,7 +85,7 @@ def jobs_of(requests: RequestArrays, limits: EngineLimits, traits: Traits = NO_T
     if limits.max_model_len is not None:
         output = np.minimum(output, limits.max_model_len - requests.prompt_tokens)
     zeros = np.zeros(count, np.int64)
-    columns: tuple[Floats | Ints, ...] = (
+    columns: tuple[Floats | Ints | Shorts, ...] = (
         requests.arrival_s,
         requests.prompt_tokens,
         output,
@@ -93,6 +94,7 @@ def jobs_of(requests: RequestArrays, limits: EngineLimits, traits: Traits = NO_T
         zeros if traits.tenant is None else traits.tenant,
         output if traits.max_new_tokens is None else traits.max_new_tokens,
         output.astype(np.float64) if traits.predicted_output_tokens is None else traits.predicted_output_tokens,
+        known_hits(requests, limits, np.arange(count)),
     )
     order = np.argsort(requests.arrival_s, kind="stable")
     rows = zip(order.tolist(), *(column[order].tolist() for column in columns), _shared_keys(requests, limits, order), strict=True)
@@ -108,8 +110,9 @@ def jobs_of(requests: RequestArrays, limits: EngineLimits, traits: Traits = NO_T
             tenant=tenant,
             max_new_tokens=max_new,
             predicted_output_tokens=predicted,
+            known_hit=hit,
         )
-        for index, arrival_s, prompt, outputs, priority, class_index, tenant, max_new, predicted, keys in rows
+        for index, arrival_s, prompt, outputs, priority, class_index, tenant, max_new, predicted, hit, keys in rows
     ]
 
 

@@ -301,7 +301,7 @@ class PolicyScheduler(PlainScheduler):
             if job is None or job in step.preempted:
                 return
             found = self._find_cached(job)
-            computed = max(len(found) * self.limits.block_size, job.preloaded_tokens)
+            computed = max(self._cached_tokens(job, found), job.preloaded_tokens)
             decodes = job.preloaded_tokens > 0
             tokens = min(self._cut_long_prefill(job.known_tokens - computed), budget)
             if not decodes:
@@ -320,6 +320,10 @@ class PolicyScheduler(PlainScheduler):
             self._schedule(step, job, tokens)
             budget -= tokens
 
+    def _cached_tokens(self, job: Job, found: list[int]) -> int:
+        """Return the leading tokens that needn't be computed: those found by content, or said to be cached [token]."""
+        return max(len(found) * self.limits.block_size, job.known_hit)
+
     def _enter(self, job: Job, found: list[int], computed: int, now_s: float) -> None:
         """Move a job from waiting to running, with the blocks that the cache holds of it."""
         self.room.take(job)
@@ -330,7 +334,7 @@ class PolicyScheduler(PlainScheduler):
         job.computed = computed
         job.running = True
         if job.cached_tokens is None:
-            job.cached_tokens = len(found) * self.limits.block_size
+            job.cached_tokens = self._cached_tokens(job, found)
         if job.first_scheduled_s is None:
             job.first_scheduled_s = now_s
             account = self.ledger.accounts[job.tenant]

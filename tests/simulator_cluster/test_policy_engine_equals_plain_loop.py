@@ -48,7 +48,7 @@ def assert_same_requests(mine: ClusterResult, plain: PlainResult) -> None:
 
 
 @LIGHT
-@given(engines.cases())
+@given(engines.cases(known_hits=True))
 def test_every_step_is_the_plain_loops(case: Any) -> None:
     plain, _ = engines.run_both(case)
     spec, traits = spec_of(case)
@@ -66,7 +66,7 @@ def test_every_step_is_the_plain_loops(case: Any) -> None:
 
 
 @LIGHT
-@given(engines.cases())
+@given(engines.cases(known_hits=True))
 def test_stretches_change_nothing(case: Any) -> None:
     plain, _ = engines.run_both(case)
     spec, traits = spec_of(case)

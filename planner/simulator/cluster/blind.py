@@ -88,13 +88,13 @@ def run_blind(cluster: Cluster, requests: RequestArrays, rng: np.random.Generato
 
 
 def _run_replica(pool: Pool, requests: RequestArrays, traits: Traits, rows: Ints) -> tuple[Ints, SimulationResult]:
-    hashes = requests.block_hashes
-    # cached_prompt_tokens stay out, as the event loop, whose times these equal, finds hits by content alone
+    hashes, cached = requests.block_hashes, requests.cached_prompt_tokens
     share = RequestTable(
         requests.arrival_s[rows],
         requests.prompt_tokens[rows],
         requests.output_tokens[rows],
         hashes.take(rows) if hashes is not None else None,
+        cached[rows] if cached is not None else None,
     )
     engine = pool.engine
     limits = engine.limits._replace(policy="priority" if engine.discipline.policy == "priority" else "fcfs")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from planner.errors import InputError
 from planner.simulator.cluster.blind import routed_beforehand, run_blind
 from planner.simulator.cluster.events import EventLoop
 from planner.simulator.cluster.result import ClusterResult, Outcome, judge_cluster
@@ -26,8 +27,11 @@ def run_cluster(
     rng : for routers that draw; the same generator state gives the same bytes
     traits : classes, tenants, priorities and predictions; None fields: all alike
     by_events : use the event loop even where the compiled engine could be used; both give the same times
+
+    Raises InputError for cached_prompt_tokens with several replicas: what each of their caches holds depends on the router.
     """
     check_cluster(cluster)
+    _check_cached(cluster, requests)
     if not by_events and routed_beforehand(cluster):
         return run_blind(cluster, requests, rng, traits)
     jobs = jobs_of(requests, cluster.pools[0].engine.limits, traits)
@@ -51,6 +55,16 @@ def engine_steps(engine: EngineSpec, requests: RequestArrays, traits: Traits = N
     steps = loop.pools["engine"].replicas[0].engine.steps
     assert steps is not None
     return _result(loop, requests, jobs), steps
+
+
+def _check_cached(cluster: Cluster, requests: RequestArrays) -> None:
+    cached, replicas = requests.cached_prompt_tokens, sum(len(pool.replicas) for pool in cluster.pools)
+    caching = any(pool.engine.limits.enable_prefix_caching for pool in cluster.pools)
+    if cached is None or requests.block_hashes is not None or not caching or replicas == 1:
+        return
+    if cached.any():
+        bound = f"are what one cache holds, and {replicas} replicas have as many caches, filled as the router sends"
+        raise InputError("cached_prompt_tokens", int(cached.sum()), bound, "Give block_hashes, or one replica")
 
 
 def _result(loop: EventLoop, requests: RequestArrays, jobs: list[Job]) -> ClusterResult:

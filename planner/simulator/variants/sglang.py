@@ -168,9 +168,9 @@ class SglangScheduler(PolicyScheduler):
             if job is None:
                 return
             found = self._find_cached(job)
-            cached = len(found) * block
+            cached = self._cached_tokens(job, found)
             extend = job.known_tokens - cached
-            held = self.pool.idle_among(found) * block
+            held = self.pool.idle_among(found) * block + cached - len(found) * block
             if extend + self._outputs_to_come(job) >= budget.memory - held:
                 return
             if step.chunks and self._paged(extend) >= budget.inputs:

@@ -156,7 +156,7 @@ class TensorrtLlmScheduler(PolicyScheduler):
             if job is None:
                 return
             found = self._find_cached(job)
-            computed = len(found) * self.limits.block_size
+            computed = self._cached_tokens(job, found)
             tokens = self._chunk(job.known_tokens - computed, budget)
             needed = max(self._to_completion(job), self._blocks_for(self._next_reach(job)))
             short = needed - len(found) + self.pool.idle_among(found)
