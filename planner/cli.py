@@ -233,6 +233,8 @@ def _check_flags(arguments: argparse.Namespace) -> None:
 def _read_scenario(path: Path) -> str:
     from planner.scenario import MAX_PLAN_BYTES, scenario_from_json
 
+    if str(path) == "-" and sys.stdin is None:
+        raise InputError("--scenario", "-", "reads standard input, which is closed", "Give a file, or pipe the document in")
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
             text = file.read(MAX_PLAN_BYTES + 1)
@@ -328,7 +330,7 @@ def _memory_check(arguments: argparse.Namespace) -> None:
 def _refuse_recording_flags(arguments: argparse.Namespace) -> None:
     for name in ("config", "gpu", "record"):
         if getattr(arguments, name) is not None:
-            bound = "is for the recording of an engine, and this file is a table"
+            bound = "is for the recording of an engine, not for a table"
             raise InputError(f"--{name}", str(getattr(arguments, name)), bound, f"Leave --{name} out, or give a recording")
 
 
@@ -339,6 +341,7 @@ def _accuracy(arguments: argparse.Namespace) -> None:
     if not arguments.file.name:
         raise InputError("FILE", str(arguments.file), "must name a file", "Give a table of measured results or a recording")
     if arguments.siblings is not None:
+        _refuse_recording_flags(arguments)
         from planner.tuning.siblings import sibling_report
 
         fitted = sibling_report(arguments.file, arguments.siblings)

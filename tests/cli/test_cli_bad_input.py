@@ -89,10 +89,28 @@ def test_a_reader_that_leaves_early_is_no_fault() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs signals as POSIX has them")
+def test_an_interrupt_is_one_line() -> None:
+    code = "import sys; from planner import __main__, cli; cli._gpus = lambda _: signal.raise_signal(signal.SIGINT)"
+    line = f"import signal; {code}; sys.argv = ['planner', 'gpus']; sys.exit(__main__.run())"
+    done = subprocess.run([sys.executable, "-c", line], cwd=ROOT_DIR, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"planner: interrupted\n")
+
+
+def test_a_scenario_comes_from_standard_input_too() -> None:
+    done = shell("plan --scenario - < /dev/null")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"must be JSON" in done.stderr
+    closed = shell("plan --scenario - <&-")
+    assert closed.returncode == 2
+    assert b"which is closed" in closed.stderr
+
+
 def test_flags_without_effect_and_files_without_a_name_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--active-share" in refused(["plan", "--active-share", "0.3"], capsys)
     assert "--ttft-p99" in refused(["plan", "--offline", "--ttft-p99", "1"], capsys)
     assert "FILE" in refused(["accuracy", ""], capsys)
+    assert "--config" in refused(["accuracy", "tests/accuracy/serving_subset.csv", "--siblings", "--config", "config.json"], capsys)
 
 
 def test_offline_work_gets_a_batch_command(capsys: pytest.CaptureFixture[str]) -> None:
