@@ -257,5 +257,5 @@ def test_benchmark_points_are_told_with_the_largest_error_first() -> None:
     assert own.points_sentence(own.Compared(tuple(points), "this record")).startswith("On 1 run this record is off by")
     assert "mean TTFT 50" in own.points_sentence(own.Compared(tuple(points), "this record"))
     found, title = own.points_rows(points)
-    assert title == "1 of 2 times are predicted within 10 %"
+    assert title == "1 of 2 times is predicted within 10\N{NO-BREAK SPACE}%"
     holds(predicted_rows(found, title, "ms"))

@@ -90,6 +90,21 @@ def lines_of(layers: list[dict[str, Any]]) -> dict[str, str]:
     return {layer["data"]["values"][0]["run"]: layer["mark"]["color"] for layer in layers if layer["mark"]["type"] == "line"}
 
 
+@pytest.mark.parametrize(
+    ("ms", "aside"), [((200.0, 210.0, 220.0), False), ((840.0, 900.0, 940.0), True), ((980.0, 1100.0, 1300.0), True)]
+)
+def test_what_is_written_stands_clear_of_a_distribution_that_rises_at_its_target(ms: tuple[float, ...], aside: bool) -> None:
+    rows = [
+        {"run": "planned", "ms": each, "share_percent": share, "latency": "x", "below": "x"}
+        for each, share in zip(ms, (2.0, 50.0, 99.0), strict=True)
+    ]
+    layers = latency_cdf(rows, "A distribution with its target", "TTFT", (1000.0, "target 1 s")).spec["layer"]
+    written = [layer for layer in layers if layer["mark"]["type"] == "text"]
+    assert [layer["mark"]["align"] for layer in written] == ["left" if aside else "right"] * 2
+    heights = [layer["encoding"]["y"]["value"]["expr"] for layer in written]
+    assert len(set(heights)) == 2
+
+
 def test_distribution_is_that_of_the_requests(steady: Replay) -> None:
     rows = cdf_rows(steady, "ttft").rows
     values = values_s(steady.planned.client, "ttft")[300:]

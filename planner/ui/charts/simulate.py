@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from planner.ui.charts.base import (
     LABEL_SIZE,
@@ -52,6 +53,9 @@ _MOST_TICKS = 8
 _TARGET_HEIGHT = 0.34
 _CORNER_HEIGHT = 0.08
 _LINE_HEIGHT = 0.11
+_TOP_HEIGHT = 0.92
+_WRITTEN_WIDTH = 0.3
+_HIGH_PERCENT = 85.0
 _TIME_AXIS_PX = 52
 
 
@@ -71,22 +75,50 @@ def latency_cdf(rows: Sequence[Row], title: str, quantity: str, target: tuple[fl
     y = number("share_percent", scale={"domain": [0, 100]}, axis=axis("Requests at or below (%)"))
     tip: Spec = {"x": x, "y": y, "tooltip": tooltip({"run": "Run", "latency": quantity, "below": "Requests at or below"})}
     names = _names(rows)
-    layers = [] if target is None else _target(target, scale)
+    corner = _corner(rows, scale, target)
+    layers = [] if target is None else _target(target, scale, corner)
     layers += [_line(rows, run, tip, last=run == names[-1], mark={"type": "line"}) for run in names]
-    corner = number("corner") if target is not None and _place(target[0], scale) >= _RIGHT_EDGE else {"value": "width"}
     for run in names:
         layers += _p99([{**row, "corner": target[0] if target else None} for row in rows], run, tip, corner)
     return figure(layers, CDF_HEIGHT, title)
 
 
-def _target(target: tuple[float, str], scale: Spec) -> list[Spec]:
-    """Return a target's rule with its value beside it, at a height where a distribution seldom passes."""
+class _Corner(NamedTuple):
+    """Where what is written stands clear of the lines.
+
+    left : at the left edge and high, over a distribution that rises late; else low, left of x and under one that rises early
+    x : where the 99th percentiles are written; target_height, p99_height : of the target and of the first of them,
+        as shares of the plot [1]
+    """
+
+    left: bool
+    x: Spec
+    target_height: float
+    p99_height: float
+
+
+def _corner(rows: Sequence[Row], scale: Spec, target: tuple[float, str] | None) -> _Corner:
+    at_target = target is not None and _place(target[0], scale) >= _RIGHT_EDGE
+    end = _place(target[0], scale) if at_target and target is not None else 1.0
+    rising = [_place(row["value"], scale) for row in rows if row["share_percent"] <= _HIGH_PERCENT]
+    if any(end - _WRITTEN_WIDTH < place < end for place in rising):
+        return _Corner(left=True, x={"value": 0}, target_height=_TOP_HEIGHT, p99_height=_TOP_HEIGHT - _LINE_HEIGHT)
+    x = number("corner") if at_target else {"value": "width"}
+    return _Corner(left=False, x=x, target_height=_TARGET_HEIGHT, p99_height=_CORNER_HEIGHT)
+
+
+def _target(target: tuple[float, str], scale: Spec, corner: _Corner) -> list[Spec]:
+    """Return a target's rule with its value beside it, or in the corner where a distribution passes there."""
     value, label = target
     rows = [{"value": value, "label": label}]
-    beside = {"align": "left", "dx": 5} if _place(value, scale) < _RIGHT_EDGE else {"align": "right", "dx": -5}
     x = number("value")
     rule = {"type": "rule", "strokeDash": [5, 4], "color": GREY, "strokeWidth": 1.5}
-    return [layer(rows, rule, x=x), layer(rows, text(**beside), x=x, y=_height(_TARGET_HEIGHT), text=name("label"))]
+    to_right = _place(value, scale) < _RIGHT_EDGE
+    beside = {"align": "left", "dx": 5} if to_right else {"align": "right", "dx": -5}
+    place: Spec = {"x": x, "y": _height(_TARGET_HEIGHT)}
+    if corner.left and not to_right:
+        beside, place = {"align": "left", "dx": 8}, {"x": corner.x, "y": _height(corner.target_height)}
+    return [layer(rows, rule, x=x), layer(rows, text(**beside), **place, text=name("label"))]
 
 
 def _height(share: float) -> Spec:
@@ -127,21 +159,21 @@ def _line(rows: Sequence[Row], run: str, encoding: Spec, *, last: bool, mark: Sp
     return layer([row for row in rows if row["run"] == run], {**mark, **own}, **encoding)
 
 
-def _p99(rows: Sequence[Row], run: str, encoding: Spec, corner: Spec) -> list[Spec]:
-    """Mark a run's 99th percentile, and write it under the lines, where a distribution seldom passes.
-
-    corner : right end of the text, the plot's edge or a target's rule
-    """
+def _p99(rows: Sequence[Row], run: str, encoding: Spec, corner: _Corner) -> list[Spec]:
+    """Mark a run's 99th percentile, and write it clear of the lines."""
     names = _names(rows)
     last = run == names[-1]
     at = min((row for row in rows if row["run"] == run), key=lambda row: abs(row["share_percent"] - 99.0))
     line = {**at, "label": f"{run} p99 {at['latency']}" if len(names) > 1 else f"p99 {at['latency']}"}
     dot = {"type": "point", "filled": True, "size": 60, "opacity": 1, "color": _colour(run, last=last)}
-    place = {"x": corner, "y": _height(_CORNER_HEIGHT + (0.0 if last else _LINE_HEIGHT))}
+    further = -_LINE_HEIGHT * names.index(run) if corner.left else _LINE_HEIGHT * (not last)
+    place = {"x": corner.x, "y": _height(corner.p99_height + further)}
+    side = 1 if corner.left else -1
+    written = text(align="left" if corner.left else "right", dx=18 * side, fontWeight=600 if last else 400)
     return [
         layer([at], dot, **encoding),
-        layer([line], text(align="right", dx=-18, fontWeight=600 if last else 400), **place, text=name("label")),
-        layer([line], {**dot, "xOffset": -10}, **place),
+        layer([line], written, **place, text=name("label")),
+        layer([line], {**dot, "xOffset": 10 * side}, **place),
     ]
 
 

@@ -18,7 +18,7 @@ from planner.ui.views import accuracy_own as words
 from planner.ui.views.accuracy import not_predicted_frame
 from planner.ui.views.calibrate_collect import Place
 from planner.ui.views.calibrate_files import Given
-from planner.ui.words import sentence
+from planner.ui.words import literal, sentence
 
 SLOT = "own"
 _WEIGHT_OF_ROW = 10
@@ -37,17 +37,21 @@ def own(place: Place, calibration_id: str | None) -> None:
         st.download_button(
             "Table to fill in", words.TEMPLATE, "measurements.csv", "text/csv", key="own-template", icon=":material/download:"
         )
-    for index, table in enumerate(each for each in given if words.is_table(each)):
-        _table(table, index)
+    tables = [each for each in given if words.is_table(each)]
+    for index, table in enumerate(tables):
+        _table(table, index, named=len(given) > 1)
     others = tuple(each for each in given if not words.is_table(each))
     if others:
         _benchmarks(others, place, calibration_id)
 
 
-def _table(given: Given, index: int) -> None:
+def _table(given: Given, index: int, *, named: bool) -> None:
+    """Draw the errors on one table; named : say of which file they are."""
     key = ("own", given.id, catalogue_stamp())
     found = _outcome(f"own-table-{index}", key, len(given.data) // 1_000, lambda tell: words.own_report(given, tell))
     if found is not None:
+        if named:
+            st.markdown(f"**{literal(given.name)}**")
         _report(found, index)
 
 

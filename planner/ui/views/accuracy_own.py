@@ -171,7 +171,7 @@ def _chart_row(result: RowResult, metric: Metric) -> Row:
 
 def _finding(rows: Sequence[Row]) -> str:
     within = sum(row["within"] for row in rows)
-    return f"{within} of {plural(len(rows), 'time')} are predicted within 10 %"
+    return f"{within} of {plural(len(rows), 'time')} {'is' if within == 1 else 'are'} predicted within 10\N{NO-BREAK SPACE}%"
 
 
 def record_of(target: Target, calibration_id: str | None) -> CalibrationRecord:
