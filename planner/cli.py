@@ -304,7 +304,7 @@ def _gpus(arguments: argparse.Namespace) -> None:
 
 
 def _workloads(arguments: argparse.Namespace) -> None:
-    from planner.exporters.listings import workload_rows
+    from planner.exporters.workload_listing import workload_rows
 
     _print_rows(workload_rows(), as_json=arguments.json)
 

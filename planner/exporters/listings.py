@@ -1,11 +1,13 @@
-"""The catalogues as plain rows, one dict an entry: for the shell, for tables, for files."""
+"""GPUs and models as plain rows, one dict an entry: for the shell, for tables, for files.
+
+Workloads have a module of their own: reading them takes pandas and scipy, for which a list of GPUs need not wait.
+"""
 
 from typing import Any
 
 from planner.hardware import prices_for, survey_gpus
 from planner.models import kv_bytes, list_models
 from planner.units import BILLION, GB, GIB, KB, TB, TFLOPS
-from planner.workloads import list_workloads
 
 
 def gpu_rows() -> list[dict[str, Any]]:
@@ -48,25 +50,6 @@ def model_rows() -> list[dict[str, Any]]:
                 "window_kv_kb_per_token": kv.window_bytes_per_token / KB,
                 "max_positions": model.max_positions,
                 "licence": model.licence,
-            }
-        )
-    return rows
-
-
-def workload_rows() -> list[dict[str, Any]]:
-    """Return one row for each workload: lengths in tokens and the peak factor."""
-    rows = []
-    for workload in list_workloads():
-        stats = workload.lengths.stats()
-        rows.append(
-            {
-                "id": workload.id,
-                "name": workload.name,
-                "prompt_mean": round(stats.prompt_mean),
-                "prompt_p99": round(stats.prompt_p99),
-                "output_mean": round(stats.output_mean),
-                "output_p99": round(stats.output_p99),
-                "peak_factor": workload.peak_factor,
             }
         )
     return rows

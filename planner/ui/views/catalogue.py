@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 from pydantic import BaseModel
 
-from planner.exporters.listings import gpu_rows, model_rows, workload_rows
+from planner.exporters.listings import gpu_rows, model_rows
 from planner.exporters.table import spreadsheet_safe
+from planner.exporters.workload_listing import workload_rows
 from planner.hardware import GpuProfile, Price, figure_names, list_prices, load_gpu
 from planner.models import ModelSpec, kv_bytes, load_model
 from planner.provenance import Source
