@@ -29,7 +29,7 @@ def row(**changes: object) -> Measurement:
 def test_a_ring_of_direct_copies_runs_at_the_pairs_rate() -> None:
     """19.2 GB/s among two L40S by the operator table (aiconfigurator-core 0.12.0), where four on its host move 3.8."""
     record = load_record(L40S)
-    assert record.all_reduce[4].beta_bytes_per_s.value == pytest.approx(3.826e9)
+    assert record.all_reduce[4].beta_bytes_per_s.value == pytest.approx(3.8e9, rel=0.05)
     changed = at_pair_rate(record, load_gpu("l40s"))
     rates = {size: all_reduce_cost(changed, size).beta_bytes_per_s for size in (2, 4, 8)}
     assert rates == dict.fromkeys((2, 4, 8), record.all_reduce[2].beta_bytes_per_s.value)
