@@ -14,7 +14,7 @@ from planner.ui.components import questions_offline as offline
 from planner.ui.components import questions_overload as overload
 from planner.ui.components import questions_sharing as sharing
 from planner.ui.components import questions_speculation as speculation
-from planner.ui.views.question_inputs import Input, read_asked, widget_key
+from planner.ui.views.question_inputs import Input, complaints_of, read_asked, widget_key
 from planner.ui.views.questions import FORMER_TITLES
 
 Open = Callable[..., AppTest]
@@ -105,6 +105,20 @@ def test_a_link_with_a_former_title_opens_the_view_under_its_new_one(open_app: O
     app.switch_page("planner/ui/pages/batching.py")
     assert "The compute ridge binds first" in headline(run(app))
     assert app.session_state[widget_key("batching", "view")] == "What binds?"
+
+
+def test_what_a_link_asks_for_and_is_not_there_is_said(open_app: Open) -> None:
+    app = open_latency(
+        open_app, **{"q-latency-view": "<b>Cows</b>", "q-latency-case": "NaN", "q-flight-cows": "1", "q-long-cows": "2"}
+    )
+    said = [str(each.value).replace("\\", "") for each in app.warning]
+    assert [text.split(",")[0] for text in said] == [
+        "The link says q-latency-view=<b>Cows</b>",
+        "The link says q-latency-case=NaN",
+        "The link says q-flight-cows=1",
+    ], "of the view that is shown, and of no other"
+    former, now = next(iter(FORMER_TITLES.items()))
+    assert complaints_of({"q-batching-view": former}, ("batching", {"view": [now]}), ("budget", {})) == ()
 
 
 def test_inputs_come_back_with_the_page(open_app: Open) -> None:

@@ -18,14 +18,16 @@ from planner.ui.components.common import READABLE_PX, text_table
 from planner.ui.components.simulate_jobs import Tell, result_of
 from planner.ui.inputs import scenario_state
 from planner.ui.plans import cached_plan, catalogue_stamp
-from planner.ui.views.question_inputs import Asked, Input, read_asked, widget_key
+from planner.ui.views.question_inputs import CASE, VIEW, Asked, Input, complaints_of, read_asked, widget_key
 from planner.ui.views.questions import FORMER_TITLES, Beside, asked_of, beside_frame
 from planner.ui.words import literal, sentence, stop
 
 T = TypeVar("T")
 _KEPT = "_question_values"
+_LINKED = "_question_link"
 _OWN, _TEXTBOOK = "Your scenario", "Textbook"
 _INPUT_PX = 192
+_MOST_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +54,26 @@ def group_page(group: str, views: Sequence[View]) -> None:
     group : the group's name in links
     """
     answer.notices()
+    linked = _linked()
     brought = _bring_back(group)
     titles = {view.title: view for view in views}
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        chosen = _segments("Question", list(titles), widget_key(group, "view"), brought)
-        whose = _segments("Asked of", [_OWN, _TEXTBOOK], widget_key(group, "case"), brought)
+        chosen = _segments("Question", list(titles), widget_key(group, VIEW), brought)
+        whose = _segments("Asked of", [_OWN, _TEXTBOOK], widget_key(group, CASE), brought)
     view = titles[chosen]
+    notices = st.container()
     case, answered = _case(textbook=whose == _TEXTBOOK)
     if case is None:
         _keep()
         return
     own = None if view.asked_of is None else view.asked_of(case)
     st.caption(sentence(own or asked_of(case, answered=answered)))
-    asked = _inputs(view, case, _bring_back(view.key))
+    inputs = view.inputs(case)
+    with notices:
+        of_group = {VIEW: list(titles), CASE: [_OWN, _TEXTBOOK]}
+        for notice in complaints_of(linked, (group, of_group), (view.key, {each.name: None for each in inputs})):
+            st.warning(sentence(notice), icon=":material/link_off:")
+    asked = _inputs(view, inputs, _bring_back(view.key))
     _keep()
     if asked.faults:
         return
@@ -161,18 +170,26 @@ def _case(*, textbook: bool) -> tuple[Case | None, bool]:
         return None, False
 
 
-def _inputs(view: View, case: Case, brought: Set[str]) -> Asked:
+def _linked() -> dict[str, str]:
+    """Return the parameters of the link that was opened, before any widget has taken them over."""
+    linked: dict[str, str] = st.session_state.setdefault(_LINKED, {key: st.query_params[key] for key in st.query_params})
+    return linked
+
+
+def _inputs(view: View, inputs: Sequence[Input], brought: Set[str]) -> Asked:
     """Draw a view's inputs, as many in a row as fit, with what is wrong under each.
 
     brought : keys that were given a value just now
     """
-    inputs = view.inputs(case)
     texts = {each.name: str(st.session_state.get(widget_key(view.key, each.name)) or "") for each in inputs}
-    asked = read_asked(inputs, texts)
+    unknown = {each.name: texts[each.name] for each in inputs if each.choices and texts[each.name] not in {"", *each.choices}}
+    asked = read_asked(inputs, texts | dict.fromkeys(unknown, ""))
     with st.container(horizontal=True, gap="small"):
         for each in inputs:
             with st.container(width=_INPUT_PX):
                 _widget(view, each, brought)
+                if each.name in unknown:
+                    st.caption(f"The link asks for {literal(unknown[each.name][:_MOST_SHOWN])}, which isn't offered.")
                 fault = asked.faults.get(each.name)
                 if fault is not None:
                     st.markdown(f":red[:material/error: {sentence(stop(fault.bound))} {sentence(stop(fault.remedy))}]")
@@ -208,6 +225,8 @@ def _bring_back(name: str) -> Set[str]:
     for key, value in _known().items():
         if key.startswith(widget_key(name, "")) and key not in st.session_state and value:
             st.session_state[key] = FORMER_TITLES.get(value, value)
+            if st.session_state[key] != value and key in st.query_params:
+                st.query_params[key] = st.session_state[key]
             brought.add(key)
     return brought
 

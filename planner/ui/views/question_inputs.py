@@ -8,10 +8,13 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.ui import reading
+from planner.ui.views.questions import FORMER_TITLES
 from planner.units import MS
 
 PREFIX = "q-"
 _MAX_SHOWN = 60
+VIEW, CASE = "view", "case"
+"""The inputs that every group has: which of its views, and whose case."""
 _WHOLE_FROM = 1000.0
 
 
@@ -36,6 +39,30 @@ class Input:
     choices: Mapping[str, Any] | None = None
     slider: bool = False
     help: str | None = None
+
+
+Known = Mapping[str, Sequence[str] | None]
+"""Words of each input of a group or a view; None where any text may stand."""
+
+
+def complaints_of(query: Mapping[str, str], group: tuple[str, Known], view: tuple[str, Known]) -> tuple[str, ...]:
+    """Return a sentence for each parameter of a link that names no input of the view shown, or none of a choice's words.
+
+    query : of the link; group, view : name of each with its inputs. What belongs to other views isn't looked at.
+
+    >>> complaints_of({"q-spike-cows": "1", "q-spike-for": "NaN"}, ("overload", {}), ("spike", {"for": None}))
+    ('The link says q-spike-cows=1, which no field is called; it is left out.',)
+    """
+    known = {widget_key(name, each): words for name, inputs in (group, view) for each, words in inputs.items()}
+    found = []
+    for key, text in query.items():
+        said = f"The link says {key[:_MAX_SHOWN]}={text[:_MAX_SHOWN]}"
+        words = known.get(key)
+        if key not in known and key.startswith(widget_key(view[0], "")):
+            found.append(f"{said}, which no field is called; it is left out.")
+        elif words is not None and FORMER_TITLES.get(text, text) not in words:
+            found.append(f"{said}, which is none of {', '.join(words)}; the first of them is shown.")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
