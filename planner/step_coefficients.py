@@ -101,10 +101,13 @@ class StepRates(NamedTuple):
 
 
 class AllReduceCost(NamedTuple):
-    """Cost of one all-reduce at a tensor-parallel size, and where it was taken from."""
+    """Cost of one all-reduce at a tensor-parallel size, and where it was taken from.
+
+    alpha_s, s_per_byte : fixed time [s] and time of a byte [s/B]; 0 where nothing is communicated
+    """
 
     alpha_s: float
-    beta_bytes_per_s: float
+    s_per_byte: float
     note: str
 
 
@@ -242,9 +245,9 @@ def rates_of(deployment: Deployment, record: CalibrationRecord) -> StepRates:
         layer_s=record.layer_s.value,
         expert_layer_s=expert_layer_share(deployment) * record.expert_layer_s.value if record.expert_layer_s else 0.0,
         all_reduce_alpha_s=cost.alpha_s,
-        all_reduce_s_per_byte=1.0 / cost.beta_bytes_per_s,
+        all_reduce_s_per_byte=cost.s_per_byte,
         hop_alpha_s=hop.alpha_s,
-        hop_s_per_byte=1.0 / hop.beta_bytes_per_s,
+        hop_s_per_byte=hop.s_per_byte,
         host_s=host.host_s.value,
         host_s_per_sequence=host.host_s_per_sequence.value,
         exposed_host_s_per_sequence=host.exposed_host_s_per_sequence.value,
@@ -371,7 +374,7 @@ def all_reduce_cost(record: CalibrationRecord, size: int) -> AllReduceCost:
     Raises InputError when the record has none for a real GPU.
     """
     if size == 1 or record.basis == "textbook":
-        return AllReduceCost(0.0, math.inf, "no communication")
+        return AllReduceCost(0.0, 0.0, "no communication")
     if not record.all_reduce:
         bound = f"has no all-reduce cost, and {size} GPUs are to share a layer"
         raise InputError("record", record.id, bound, "Use one GPU, or add the GPU's link or PCIe to its profile")
@@ -386,9 +389,9 @@ def all_reduce_cost(record: CalibrationRecord, size: int) -> AllReduceCost:
     share = math.log(size / lower) / math.log(upper / lower)
     first, second = _cost(record.all_reduce[lower], ""), _cost(record.all_reduce[upper], "")
     alpha_s = (1.0 - share) * first.alpha_s + share * second.alpha_s
-    beta = first.beta_bytes_per_s ** (1.0 - share) * second.beta_bytes_per_s**share
-    return AllReduceCost(alpha_s, beta, f"between {lower} and {upper} GPUs")
+    s_per_byte = first.s_per_byte ** (1.0 - share) * second.s_per_byte**share
+    return AllReduceCost(alpha_s, s_per_byte, f"between {lower} and {upper} GPUs")
 
 
 def _cost(parameters: AllReduce, note: str) -> AllReduceCost:
-    return AllReduceCost(parameters.alpha_s.value, parameters.beta_bytes_per_s.value, note)
+    return AllReduceCost(parameters.alpha_s.value, 1.0 / parameters.beta_bytes_per_s.value, note)

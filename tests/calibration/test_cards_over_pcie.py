@@ -31,8 +31,8 @@ def test_a_ring_of_direct_copies_runs_at_the_pairs_rate() -> None:
     record = load_record(L40S)
     assert record.all_reduce[4].beta_bytes_per_s.value == pytest.approx(3.8e9, rel=0.05)
     changed = at_pair_rate(record, load_gpu("l40s"))
-    rates = {size: all_reduce_cost(changed, size).beta_bytes_per_s for size in (2, 4, 8)}
-    assert rates == dict.fromkeys((2, 4, 8), record.all_reduce[2].beta_bytes_per_s.value)
+    times = {size: all_reduce_cost(changed, size).s_per_byte for size in (2, 4, 8)}
+    assert times == dict.fromkeys((2, 4, 8), 1.0 / record.all_reduce[2].beta_bytes_per_s.value)
     assert all_reduce_cost(changed, 8).alpha_s == all_reduce_cost(record, 8).alpha_s
 
 

@@ -5,6 +5,8 @@ import io
 import json
 import time
 import zipfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -254,3 +256,10 @@ def test_a_sparse_trace_of_a_month_is_a_workload() -> None:
     workload = workload_from_rows(data, "sparse")
     assert workload.peak_minute_factor is not None
     assert workload.peak_minute_factor > 1000
+
+
+@pytest.mark.parametrize("data", ["rows.csv", Path("rows.csv"), None, 3])
+def test_a_name_is_no_data(data: Any) -> None:
+    with pytest.raises(InputError, match="read_bytes") as caught:
+        import_rows(data, "rows")
+    assert caught.value.field == "data"

@@ -58,6 +58,8 @@ def import_rows(
 
     Only counts, times and block identities are kept, never text.
     """
+    if not isinstance(data, bytes | pd.DataFrame):
+        raise InputError("data", data, "must be a file's bytes or a DataFrame", "Read the file first: Path(name).read_bytes()")
     title = _checked_name(name)
     table, format_name, row_format = _table(data, columns)
     clean = clean_rows(row_format.read(table), bad_rows)
