@@ -57,7 +57,7 @@ class Fate(IntEnum):
 class Rules(NamedTuple):
     """What the operator sets: who comes in, and how long one may wait with nothing computed [s]; None for no bound.
 
-    A door that is a function is asked in Python for each request, which takes several times as long as a rule.
+    A door that is a function is asked in Python for each request, which takes tens of times as long as a rule.
     """
 
     door: Door | DoorRule | None = None
