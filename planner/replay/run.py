@@ -61,7 +61,7 @@ class Outcome:
         return met(self.client, [check.target for check in self.checks])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Replay:
     """Requests served by the planned engine, and by the changed one where a setting differs.
 
@@ -82,6 +82,9 @@ class Replay:
     def shown(self) -> Outcome:
         """The run that was asked for: the changed one if there is one."""
         return self.changed or self.planned
+
+    def __repr__(self) -> str:
+        return f"<Replay: {len(self.requests):,} requests at {self.rate_rps:.4g} req/s on {self.candidate.label}>"
 
 
 def replayed_candidate(plan: Plan) -> Candidate | None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -33,6 +34,11 @@ def test_without_changes_it_is_the_run_that_the_plan_rests_on() -> None:
     assert summary.tpot.percentiles[99.0].value == pytest.approx(planned.latency.tpot_p99_s, rel=1e-12)
     assert summary.ttft.mean.value == pytest.approx(planned.latency.ttft_mean_s, rel=1e-12)
     assert found.planned.result.averages.running == planned.latency.running_mean
+
+
+def test_a_replay_shows_itself_in_a_line() -> None:
+    shown = repr(replay(one_gpu_plan(), ReplaySettings(requests=300, rate_rps=5.0)))
+    assert re.fullmatch(r"<Replay: 300 requests at 5 req/s on [\w ]+>", shown)
 
 
 def test_same_seed_same_bytes_another_seed_others() -> None:
