@@ -35,6 +35,14 @@ def test_known_spreads_are_recovered() -> None:
     assert (spread.groups, spread.points) == (200, 10_000)
 
 
+def test_a_large_group_counts_by_the_square_root_of_its_points() -> None:
+    """400 rows of one deployment that is off by e weigh 20 against 100 deployments of a row each: a sixth, not four fifths."""
+    rng = np.random.default_rng(6)
+    large = [Point(("gpu", "engine", "large"), "measured", "tpot", 1.0, (-1.0, 1.0))] * 400
+    small = [Point(("gpu", "engine", f"model {n}"), "measured", "tpot", rng.normal(0, 0.1), (-1.0, 1.0)) for n in range(100)]
+    assert spread_from([*large, *small], "a test").step_log_sd == pytest.approx(0.16, abs=0.06)
+
+
 def test_intervals_hold_four_fifths_of_groups_that_they_have_not_seen() -> None:
     seen, unseen = points(0.15, 0.4, seed=4), points(0.15, 0.4, seed=5)
     spread = spread_from(seen, "a test")
