@@ -23,6 +23,10 @@ from planner.paths import missing_home
 
 EXIT_OK = 0
 EXIT_INPUT = 2
+_DEFAULTS = (
+    "Unless a flag or the scenario says else: azure-conversation-2023 at 10 requests a second, llama-3.1-8b-instruct in bf16, "
+    "p99 TTFT 1 s, p99 TPOT 0.03 s, headroom 0.15, spares 1, vLLM 0.33.0, seed 1."
+)
 _SCENARIO_HELP = "scenario document (JSON), or what `plan --json` printed; - reads standard input"
 
 
@@ -44,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="planner", description="Capacity and cost planning for LLM serving.")
+    more = (
+        "`planner VERB --help` says more. Wrong input prints one line and exits with 2; targets that nothing meets are an answer."
+    )
+    parser = argparse.ArgumentParser(prog="planner", description="Capacity and cost planning for LLM serving.", epilog=more)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_plan(verbs)
     _add_simulate(verbs)
@@ -52,15 +59,11 @@ def _parser() -> argparse.ArgumentParser:
         ("models", _models, "list the models of the catalogue"),
         ("gpus", _gpus, "list the GPUs of the catalogue"),
         ("workloads", _workloads, "list the workloads"),
+        ("memory-check", _memory_check, "compare predicted KV capacity with vLLM's own start-up logs"),
     ):
-        listing = verbs.add_parser(name, help=text, description=text)
-        listing.add_argument("--json", action="store_true", help="print JSON")
-        listing.set_defaults(verb=verb)
+        _verb(verbs, name, text, verb).add_argument("--json", action="store_true", help="print JSON")
     _add_questions(verbs)
-    memory = verbs.add_parser("memory-check", help="compare predicted KV capacity with vLLM's own start-up logs")
-    memory.add_argument("--json", action="store_true", help="print JSON")
-    memory.set_defaults(verb=_memory_check)
-    accuracy = verbs.add_parser("accuracy", help="predict a table of measured results and print the errors")
+    accuracy = _verb(verbs, "accuracy", "predict a table of measured results and print the errors", _accuracy)
     accuracy.add_argument(
         "file",
         type=Path,
@@ -74,14 +77,19 @@ def _parser() -> argparse.ArgumentParser:
     accuracy.add_argument("--gpu", help="for a recording: id of the device, such as cpu-recorded")
     accuracy.add_argument("--record", help="for a recording: id of a calibration record, or its file")
     accuracy.add_argument("--json", action="store_true", help="print JSON")
-    accuracy.set_defaults(verb=_accuracy)
     _add_calibrate(verbs)
-    bench = verbs.add_parser("bench", help="measure the planner itself")
+    bench = _verb(verbs, "bench", "measure the planner itself", _bench)
     bench.add_argument("what", choices=["simulator"])
-    bench.add_argument("--workload", type=Path, required=True, help="CSV: arrived_at, num_prefill_tokens, num_decode_tokens")
-    bench.set_defaults(verb=_bench)
-    compiling = verbs.add_parser("compile", help="compile the simulator's loop into the cache")
-    compiling.set_defaults(verb=_compile)
+    columns = "CSV: arrived_at, num_prefill_tokens, num_decode_tokens"
+    bench.add_argument("--workload", type=Path, required=True, metavar="FILE", help=columns)
+    _verb(verbs, "compile", "compile the simulator's loop into the cache", _compile)
+    return parser
+
+
+def _verb(verbs: Any, name: str, text: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:  # noqa: ANN401
+    """Add a verb; text : what it does, in its own help and in the list of all."""
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}.")
+    parser.set_defaults(verb=run)
     return parser
 
 
@@ -89,13 +97,12 @@ def _add_calibrate(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name
     from planner.cli_calibrate import add_arguments
 
     text = "fit a calibration record to collectors' files, logs of steps or benchmark results"
-    verb = verbs.add_parser("calibrate", help=text, description=text)
-    add_arguments(verb)
-    verb.set_defaults(verb=_calibrate)
+    add_arguments(_verb(verbs, "calibrate", text, _calibrate))
 
 
 def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
-    plan = verbs.add_parser("plan", help="size a fleet, choose its settings and price it")
+    plan = _verb(verbs, "plan", "size a fleet, choose its settings and price it", _plan)
+    plan.epilog = _DEFAULTS
     plan.add_argument("--scenario", type=Path, metavar="FILE", help=f"{_SCENARIO_HELP}; the flags below change it")
     load = plan.add_mutually_exclusive_group()
     load.add_argument("--rate", type=float, metavar="R", help="mean requests a second")
@@ -129,12 +136,10 @@ def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the 
     plan.add_argument("--max-num-batched-tokens", type=int, help="hold this setting fixed")
     plan.add_argument("--seed", type=int, help="seed of every sampled quantity")
     plan.add_argument("--json", action="store_true", help="print the whole plan as JSON")
-    plan.set_defaults(verb=_plan)
 
 
 def _add_simulate(verbs: Any) -> None:  # noqa: ANN401
-    text = "replay requests on one replica of the planned deployment"
-    verb = verbs.add_parser("simulate", help=text, description=text)
+    verb = _verb(verbs, "simulate", "replay requests on one replica of the planned deployment", _simulate)
     verb.add_argument("--scenario", type=Path, metavar="FILE", help=f"{_SCENARIO_HELP}; the default scenario without it")
     verb.add_argument("--rate", type=float, metavar="R", help="requests a second of the replica (default: its planned rate)")
     verb.add_argument("--requests", type=int, metavar="N", help="requests to serve (default 20000)")
@@ -149,16 +154,14 @@ def _add_simulate(verbs: Any) -> None:  # noqa: ANN401
     verb.add_argument("--log", type=Path, metavar="FILE.json.gz", help="write the first steps, as recorded schedules are written")
     verb.add_argument("--output", type=Path, metavar="FILE", help="write the requests with their latencies: .csv or .parquet")
     verb.add_argument("--json", action="store_true", help="print the result as JSON")
-    verb.set_defaults(verb=_simulate)
 
 
 def _add_questions(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
-    questions = verbs.add_parser("questions", help="the textbook figures of the planner's questions")
+    questions = _verb(verbs, "questions", "the textbook figures of the planner's questions", _questions)
     questions.add_argument("--gpu", default="h100-80g-sxm", metavar="ID", help="GPU whose peak and bandwidth are used")
     questions.add_argument("--e-mem", type=float, default=0.97, help="memory efficiency (default 0.97)")
     questions.add_argument("--e-comp", type=float, default=0.475, help="compute efficiency (default 0.475)")
     questions.add_argument("--json", action="store_true", help="print JSON")
-    questions.set_defaults(verb=_questions)
 
 
 def scenario_document(arguments: argparse.Namespace) -> dict[str, Any]:

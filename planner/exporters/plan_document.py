@@ -168,6 +168,7 @@ def _details(plan: Plan) -> dict[str, Any] | None:
         "tpot_p99_s": asdict(details.tpot_p99_s) if details.tpot_p99_s else None,
         "usd_per_day": asdict(details.usd_per_day) if details.usd_per_day else None,
         "interval_source": details.interval_source,
+        "impossible_draws": details.impossible_draws,
         "mean_field": _latency(details.mean_field),
         "command": list(serve_command(plan.chosen.deployment).arguments) if plan.chosen and plan.chosen.deployment else None,
     }

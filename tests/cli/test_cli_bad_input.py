@@ -12,6 +12,7 @@ import pytest
 from planner.cli import main
 from planner.errors import InputError
 from planner.paths import ROOT_DIR
+from planner.scenario import RateLoad, Scenario
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -116,3 +117,31 @@ def test_flags_without_effect_and_files_without_a_name_are_refused(capsys: pytes
 def test_offline_work_gets_a_batch_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--offline", "--tokens-per-day", "1e9", "--gpu", "h100-80g-sxm", "--tp", "1"]) == 0
     assert "vllm run-batch -i requests.jsonl" in capsys.readouterr().out
+
+
+def test_the_help_of_a_plan_names_the_default_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["plan", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    usual = Scenario()
+    load = usual.workload.load
+    assert left.value.code == 0
+    assert isinstance(load, RateLoad)
+    assert (
+        f"{usual.workload.id} at {load.requests_per_s:g} requests a second, {usual.model.id} in {usual.model.quantization}" in said
+    )
+    assert f"p99 TTFT {usual.targets.ttft_p99_s:g} s, p99 TPOT {usual.targets.tpot_p99_s:g} s" in said
+    assert f"headroom {usual.fleet.headroom:g}, spares {usual.fleet.spare_replicas}" in said
+    assert f"vLLM {usual.engine.version}, seed {usual.seed}." in said
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["plan", "simulate", "models", "gpus", "workloads", "questions", "memory-check", "accuracy", "calibrate", "bench", "compile"],
+)
+def test_every_verb_says_what_it_does(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    described = capsys.readouterr().out.split("\n\n")[1]
+    assert described.endswith(".")
+    assert described[0].isupper()
