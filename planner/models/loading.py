@@ -19,13 +19,15 @@ from planner.paths import MODELS_DIR, user_home
 _MAX_FILES = 10_000
 
 
-def load_model(wanted: str) -> ModelSpec:
+def load_model(wanted: str, field: str = "model") -> ModelSpec:
     """Return the model of an id, or of a Hugging Face repository name that the catalogue knows; case does not matter.
+
+    field : where the id was given, for messages
 
     Raises InputError for an unknown id, with those that come close, and for a file that is not a model.
     """
     if not isinstance(wanted, str) or not 0 < len(wanted) <= 200:
-        raise InputError("model", wanted, "must be a model's id", "Choose one from list_models()")
+        raise InputError(field, wanted, "must be a model's id", "Choose one from list_models()")
     files = _files()
     path = files.get(wanted.casefold())
     if path is not None:
@@ -35,7 +37,7 @@ def load_model(wanted: str) -> ModelSpec:
             return spec
     near = difflib.get_close_matches(wanted.casefold(), files, n=4, cutoff=0.5)
     bound = f"is not in the catalogue; close to it: {', '.join(near)}" if near else "is not in the catalogue"
-    raise InputError("model", wanted, bound, "Choose an id from list_models(), or put its config.json into PLANNER_HOME/models")
+    raise InputError(field, wanted, bound, "Choose an id from list_models(), or put its config.json into PLANNER_HOME/models")
 
 
 def list_models() -> tuple[ModelSpec, ...]:

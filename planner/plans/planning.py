@@ -117,7 +117,7 @@ def _prepared(scenario: Scenario) -> tuple[Workload, Question]:
         raise InputError("scenario", scenario, "must be a Scenario", "Make one of a mapping with scenario_from_dict")
     check_version(scenario.engine.engine, scenario.engine.version)
     workload = load_workload(scenario.workload.id)
-    model = load_model(scenario.model.id)
+    model = load_model(scenario.model.id, "model.id")
     check_context(scenario, model)
     return workload, question_of(scenario, workload, model, quantization_for(scenario, model))
 

@@ -47,3 +47,21 @@ def test_a_plan_shows_itself_in_a_sentence_and_lives_through_a_pickle() -> None:
     assert answer.chosen.replicas is not None
     assert repr(answer.chosen).startswith(f"<Candidate L40S: {answer.chosen.replicas.total} replicas, $")
     assert pickle.loads(pickle.dumps(answer)) == answer
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({"workload": {"id": "no-such"}}, "workload.id"),
+        ({"model": {"id": "no-such"}}, "model.id"),
+        ({"model": {"quantization": "no-such"}}, "model.quantization"),
+        ({"hardware": {"gpu_ids": ["no-such"]}}, "hardware.gpu_ids"),
+        ({"hardware": {"provider": "no-such"}}, "hardware.provider"),
+        ({"engine": {"version": "9.9.9"}}, "engine.version"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_name_that_nothing_has_is_refused_by_its_field_of_the_scenario(document: dict[str, object], field: str) -> None:
+    with pytest.raises(planner.InputError) as caught:
+        planner.plan(planner.scenario_from_dict(document))
+    assert caught.value.field == field
