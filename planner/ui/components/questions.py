@@ -224,9 +224,10 @@ def _bring_back(name: str) -> Set[str]:
     brought: set[str] = set()
     for key, value in _known().items():
         if key.startswith(widget_key(name, "")) and key not in st.session_state and value:
-            st.session_state[key] = FORMER_TITLES.get(value, value)
-            if st.session_state[key] != value and key in st.query_params:
-                st.query_params[key] = st.session_state[key]
+            if value in FORMER_TITLES and key in st.query_params:
+                st.query_params[key] = FORMER_TITLES[value]
+                st.rerun()
+            st.session_state[key] = value
             brought.add(key)
     return brought
 
