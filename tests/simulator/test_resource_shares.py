@@ -1,0 +1,34 @@
+"""What a run's time is spent on: the compiled loop names the same part of a step as the step model does."""
+
+import numpy as np
+import pytest
+
+from planner.simulator import EngineLimits, RequestTable, simulate
+from planner.step_model import StepShape, step_time
+from tests.simulator.engines import coefficients
+
+SEQUENCES, PROMPT, OUTPUT = 16, 64, 200
+LIMITS = EngineLimits(max_num_seqs=SEQUENCES, max_num_batched_tokens=4096, block_size=16, num_blocks=1000, async_scheduling=True)
+
+
+@pytest.mark.parametrize(
+    ("costs", "spent_on"),
+    [
+        ({"dense_weights_s": 8e-3, "linear_s_per_token": 1e-5, "layers_s": 1e-3}, "bandwidth"),
+        ({"linear_s_per_token": 1e-3, "dense_weights_s": 1e-3, "layers_s": 1e-3}, "compute"),
+        ({"all_reduce_s": 6e-3, "dense_weights_s": 3e-3, "layers_s": 1e-3}, "communication"),
+        ({"layers_s": 6e-3, "dense_weights_s": 3e-3}, "launch overhead"),
+        ({"layers_s": 2e-3, "dense_weights_s": 3e-3, "host_s": 9e-3, "host_overlap": 1.0}, "host"),
+        ({"layers_s": 2e-3, "dense_weights_s": 3e-3, "host_s": 4e-3, "host_overlap": 1.0}, "bandwidth"),
+        ({"layers_s": 2e-3, "dense_weights_s": 3e-3, "host_s": 4e-3, "host_overlap": 0.0}, "host"),
+    ],
+)
+def test_most_of_a_decoding_runs_time_goes_to_what_the_step_model_says(costs: dict[str, float], spent_on: str) -> None:
+    c = coefficients(**costs)
+    rows = float(SEQUENCES)
+    assert step_time(StepShape(rows, rows, rows, rows, rows * (PROMPT + OUTPUT / 2)), c).binds == spent_on
+    limits = LIMITS._replace(async_scheduling=c.host_overlap == 1.0)
+    batch = RequestTable(np.zeros(SEQUENCES), np.full(SEQUENCES, PROMPT), np.full(SEQUENCES, OUTPUT))
+    shares = simulate(batch, limits, c).resource_shares()
+    assert max(shares, key=lambda name: shares[name]) == spent_on
+    assert shares[spent_on] > 0.9
