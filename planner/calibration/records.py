@@ -6,6 +6,7 @@
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
@@ -60,6 +61,7 @@ __all__ = [
     "load_host",
     "load_record",
     "own_record_ids",
+    "record_finder",
     "record_for",
     "record_from_json",
     "save_record",
@@ -80,7 +82,15 @@ def record_for(gpu: GpuProfile, engine: str, version: str, dtype: str = "bf16", 
     GPU's figures with intervals twice as wide, and this engine's host terms. Without any, a prior scaled from other GPUs. What a
     record doesn't hold (other dtypes, other tensor-parallel sizes) is filled in from priors, each parameter saying so.
     """
-    return _record_for(gpu, (engine, version), dtype, usage, stamps())
+    return record_finder(engine, version, dtype, usage)(gpu)
+
+
+def record_finder(
+    engine: str, version: str, dtype: str = "bf16", usage: Usage = "server"
+) -> Callable[[GpuProfile], CalibrationRecord]:
+    """Return `record_for` for many GPUs: the folders of records are looked through once."""
+    files = stamps()
+    return lambda gpu: _record_for(gpu, (engine, version), dtype, usage, files)
 
 
 @lru_cache(maxsize=1024)

@@ -22,7 +22,7 @@ from planner.simulator import (
     simulate,
 )
 from planner.step_model import StepCoefficients
-from planner.workloads import ProfileArrivals, Requests, RowsLengths, Workload, prefix_hits
+from planner.workloads import LengthStats, ProfileArrivals, Requests, RowsLengths, Workload, prefix_hits
 
 SEARCH_REQUESTS = 2500
 COARSE_REQUESTS = 1200
@@ -107,6 +107,12 @@ def demand_for(workload: Workload, count: int, seed: int) -> Demand:
     if isinstance(workload.arrivals, ProfileArrivals):
         within = workload.model_copy(update={"arrivals": workload.arrivals.base})
     return Demand(within.model_dump_json(), count, seed)
+
+
+@lru_cache(maxsize=64)
+def length_stats_of(key: str) -> LengthStats:
+    """Return means and percentiles of the lengths behind a demand's key: they need whole histograms, and each change asks again."""
+    return Workload.model_validate_json(key).length_stats()
 
 
 @lru_cache(maxsize=32)

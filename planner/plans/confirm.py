@@ -149,7 +149,17 @@ def _rivals(large: Question, engine: Engine, best: BestKnobs, own: Probe | None)
     others = [recommended(near, engine.own) for other, near in by_budget.items() if other not in (budget, top)]
     others.sort(key=lambda knobs: (best.near[knobs].miss, knobs.max_num_batched_tokens))
     found = (best.top, *others[:_MOST_OTHER_BUDGETS], *(_neighbours(large, engine, best.knobs, own) if own is not None else ()))
-    return [knobs for knobs in dict.fromkeys(found) if knobs != best.knobs]
+    rivals = [knobs for knobs in dict.fromkeys(found) if knobs != best.knobs]
+    return [knobs for knobs in rivals if own is None or not _like(knobs, best.knobs, own)]
+
+
+def _like(rival: Knobs, knobs: Knobs, own: Probe) -> bool:
+    """Whether a rival that differs in its cap alone does what these settings did, or worse: the batch reached neither cap, and a
+    larger one leaves the KV cache less memory.
+    """
+    peak = own.latency.running_peak
+    idle = own.latency.kv_free is True and peak is not None and peak < min(rival.max_num_seqs, knobs.max_num_seqs)
+    return idle and rival.max_num_batched_tokens == knobs.max_num_batched_tokens
 
 
 def _neighbours(large: Question, engine: Engine, knobs: Knobs, own: Probe) -> list[Knobs]:

@@ -208,34 +208,46 @@ def misses_more_of_tpot(latency: Latency, targets: Targets) -> bool:
 
 
 def settled(question: Question, engine: Engine, start_at: Knobs, guess_rps: float = 0.0) -> tuple[Knobs, Capacity | None]:
-    """Return settings near the best and their capacity: the token budget is moved as long as the next one carries 1 % more.
+    """Return settings near the best and their capacity: the token budget is moved as long as another one carries 1 % more.
 
     guess_rps : a rate near it [request/s]; 0 when there is none
     """
-    _, budgets = knob_options(question.scenario, default_knobs(question.scenario, engine.deployment))
     best, found = start_at, measure(question, engine, start_at, guess_rps)
+    while True:
+        better = _better_budget(question, engine, best, _rate(found))
+        if better is None:
+            return best, found
+        beyond_rps = _rate(found) * (1.0 + SAME_CAPACITY)
+        best, found = better, measure(question, engine, better, beyond_rps)
+
+
+def _better_budget(question: Question, engine: Engine, start_at: Knobs, rate_rps: float) -> Knobs | None:
+    """Return the budget, below or above, that holds 1 % more than a rate most easily of those up to the first that is no better.
+
+    None when none holds it: one simulation for each side. Where no rate is held yet, the first budget that holds any.
+    """
+    _, budgets = knob_options(question.scenario, default_knobs(question.scenario, engine.deployment))
     position = budgets.index(start_at.max_num_batched_tokens) if start_at.max_num_batched_tokens in budgets else 0
-    for step in (-1, 1):
-        at = position + step
-        while 0 <= at < len(budgets):
-            knobs = Knobs(min(start_at.max_num_seqs, budgets[at]), budgets[at])
-            better = _better(question, engine, knobs, _rate(found))
-            if better is None:
+    for side in (budgets[:position][::-1], budgets[position + 1 :]):
+        best: tuple[float, Knobs] | None = None
+        for budget in side:
+            knobs = Knobs(min(start_at.max_num_seqs, budget), budget)
+            missed = _miss_beyond(question, engine, knobs, rate_rps)
+            if missed is None or missed > 0.0 or (best is not None and missed >= best[0]):
                 break
-            best, found, at = knobs, better, at + step
-    return best, found
+            best = (missed, knobs)
+        if best is not None:
+            return best[1]
+    return None
 
 
-def _better(question: Question, engine: Engine, knobs: Knobs, rate_rps: float) -> Capacity | None:
-    """Return the capacity with some settings if it is 1 % above a rate, at the price of one simulation where it isn't."""
+def _miss_beyond(question: Question, engine: Engine, knobs: Knobs, rate_rps: float) -> float | None:
+    """Return by how much some settings miss at 1 % above a rate; None when the engine would not start with them."""
     if rate_rps <= 0.0:
         found = measure(question, engine, knobs)
-        return found if _rate(found) > 0.0 else None
-    beyond_rps = rate_rps * (1.0 + SAME_CAPACITY)
-    tried = probe_with(question, engine, knobs, beyond_rps)
-    if tried is None or not tried.held:
-        return None
-    return measure(question, engine, knobs, beyond_rps)
+        return None if found is None else 0.0 if _rate(found) > 0.0 else 1.0
+    tried = probe_with(question, engine, knobs, rate_rps * (1.0 + SAME_CAPACITY))
+    return None if tried is None else tried.miss
 
 
 def best_knobs(question: Question, engine: Engine, start_at: Knobs, guess_rps: float) -> BestKnobs | None:

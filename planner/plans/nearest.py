@@ -13,18 +13,19 @@ from planner.plans.results import Candidate, Latency, NearestFeasible
 from planner.plans.starting import Engine, Question, replica_of, start, with_knobs
 from planner.pricing import fleet_usd_per_day
 from planner.scenario import Targets
-from planner.units import duration
+from planner.units import duration, per_second
 
 _TRIED = 3
 _LOAD_SHARE = 0.5
+_LEAST_SHARE = 0.125
 _MARGIN = 1.1
 
 
 def nearest_feasible(question: Question, candidates: Sequence[Candidate]) -> NearestFeasible | None:
     """Return the smallest loosening of the targets that a candidate meets at a useful load; None where targets are not the fault.
 
-    The candidates that miss by least with almost no load are simulated at half of their saturated rate; what they reach there, plus
-    a tenth, is proposed, so that the proposal holds when it is planned.
+    The candidates that miss by least with almost no load are simulated at half of their saturated rate, or at the whole load where
+    that is less; what they reach there, plus a tenth, is proposed, so that the proposal holds when it is planned.
     """
     if any(c.rejection is not None and c.rejection.reason == "requests are too long" for c in candidates):
         return None
@@ -48,7 +49,7 @@ def _proposal(question: Question, candidate: Candidate) -> tuple[float, NearestF
     knobs = first_knobs(narrowed, engine)
     fitted = with_knobs(engine, knobs, narrowed.scenario.engine.logged_kv_tokens)
     replica = replica_of(fitted, question.demand)
-    rate_rps = saturated_rps(question.demand, replica, knobs) * _LOAD_SHARE
+    rate_rps = _useful_rps(question, saturated_rps(question.demand, replica, knobs))
     if not fitted.memory.fits or rate_rps <= 0.0:
         return None
     reached = latency_at(question.demand, replica, knobs, rate_rps)
@@ -65,8 +66,17 @@ def _proposal(question: Question, candidate: Candidate) -> tuple[float, NearestF
         for name, value_s in (("p99 TTFT", targets.ttft_p99_s), ("p99 TPOT", targets.tpot_p99_s))
         if value_s is not None
     ]
-    detail = f"{replicas.total * candidate.tensor_parallel:,} × {candidate.gpu_name} meet {' and '.join(parts)}{usd}"
+    at = f"at {per_second(rate_rps)} a replica"
+    detail = f"{replicas.total * candidate.tensor_parallel:,} × {candidate.gpu_name} meet {' and '.join(parts)} {at}{usd}"
     return _stretch(question.scenario.targets, targets), NearestFeasible(candidate, targets.ttft_p99_s, targets.tpot_p99_s, detail)
+
+
+def _useful_rps(question: Question, saturated: float) -> float:
+    """Return the rate at which a replica must meet the proposed targets [request/s]: half of what it completes, or the whole load
+    with its headroom where that is less; at least an eighth, as below a sixteenth a replica counts as useless.
+    """
+    whole = question.load.peak_rps / (1.0 - question.scenario.fleet.headroom)
+    return min(saturated * _LOAD_SHARE, max(whole, saturated * _LEAST_SHARE))
 
 
 def _loosened(targets: Targets, reached: Latency) -> Targets:

@@ -8,7 +8,7 @@ from planner.engines import check_version
 from planner.errors import InputError
 from planner.models import ModelSpec, Quantization, load_model
 from planner.plans.candidates import check_context, layouts, quantization_for
-from planner.plans.capacity import SEARCH_REQUESTS, demand_for
+from planner.plans.capacity import SEARCH_REQUESTS, demand_for, length_stats_of
 from planner.plans.caveats import caveats_of
 from planner.plans.confirm import holds_on_largest, measured
 from planner.plans.evidence import details_of
@@ -76,7 +76,7 @@ def first_answer(scenario: Scenario, tell: Tell = silent) -> Answer:
     return Answer(
         scenario=scenario,
         workload=workload,
-        lengths=workload.length_stats(),
+        lengths=length_stats_of(question.demand.key),
         load=question.load,
         chosen=chosen,
         summary=summary_of(Outcome(question, (), chosen, None, None)) if chosen is not None else None,
@@ -124,13 +124,14 @@ def _prepared(scenario: Scenario) -> tuple[Workload, Question]:
 
 def question_of(scenario: Scenario, workload: Workload, model: ModelSpec, quantization: Quantization) -> Question:
     """Return the scenario with its sampled requests, its load and its token volume."""
-    lengths = workload.length_stats()
+    demand = demand_for(workload, SEARCH_REQUESTS, scenario.seed)
+    lengths = length_stats_of(demand.key)
     load = planned_load(scenario, workload, lengths)
     return Question(
         scenario=scenario,
         model=model,
         quantization=quantization,
-        demand=demand_for(workload, SEARCH_REQUESTS, scenario.seed),
+        demand=demand,
         load=load,
         volume=TokenVolume(load.mean_rps * lengths.prompt_mean, load.mean_rps * lengths.output_mean),
         prompt_mean_tokens=lengths.prompt_mean,

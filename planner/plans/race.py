@@ -192,7 +192,7 @@ def sketched(question: Question, entrant: Entrant) -> Candidate:
     """Return the candidate of a layout with settings near the best, on the smaller sample."""
     small = coarse(question)
     knobs, capacity = settled(small, entrant.engine, first_knobs(question, entrant.engine), entrant.likely_rps)
-    return answer(small, entrant.layout, entrant.engine, knobs, Hint(capacity.rate_rps or 0.0 if capacity is not None else 0.0))
+    return answer(small, entrant.layout, entrant.engine, knobs, Hint(found=capacity))
 
 
 def _challenged(race: Race, best: int) -> bool:

@@ -8,7 +8,7 @@ from planner.calibration.records import CalibrationRecord
 from planner.errors import InputError
 from planner.plans.candidates import Layout, cheapest_placement
 from planner.plans.results import Candidate
-from planner.plans.starting import Question, record_of
+from planner.plans.starting import Question, records_for
 from planner.pricing import fleet_usd_per_hour
 
 _ROUNDING = 1e-9
@@ -72,7 +72,7 @@ def needed_rps(question: Question, layout: Layout, limit: Dearness, *, less: boo
 
 def records_of(question: Question, ways: Sequence[Layout]) -> dict[str, CalibrationRecord]:
     """Return the calibration of each GPU in play, by id."""
-    return {gpu_id: record_of(question, layout) for gpu_id, layout in {layout.gpu.id: layout for layout in ways}.items()}
+    return records_for(question, {layout.gpu.id: layout.gpu for layout in ways}.values())
 
 
 def check_named_record(question: Question, records: Mapping[str, CalibrationRecord]) -> None:

@@ -15,6 +15,7 @@ _ROUNDS = 10
 _PRECISION = 0.012
 _COARSE_PRECISION = 0.03
 _EDGE = 0.08
+_ONE_SIDED = 2
 _STRIDES = 4
 _USELESS_SHARE = 0.1
 _FIRST_STRIDE = 1.15
@@ -153,22 +154,25 @@ def capacity_under(demand: Demand, replica: Replica, knobs: Knobs, targets: Targ
 def _close_in(
     demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, bracket: tuple[Latency, Latency]
 ) -> tuple[Latency, Latency]:
-    """Return a rate that meets the targets and one that misses, 1 % apart; 3 % on the smaller sample, whose noise is larger."""
+    """Return a rate that meets the targets and one that misses, 1 % apart; 3 % on the smaller sample, whose noise is larger.
+
+    By false position; by halves after three rates on the same side, as where the engine stops keeping up percentiles leap.
+    """
     met, missed = bracket
     below, above, side = miss(met, targets), miss(missed, targets), 0
     for _ in range(_ROUNDS):
         low, high = math.log(met.rate_rps), math.log(missed.rate_rps)
         if high - low < (_PRECISION if demand.count > COARSE_REQUESTS else _COARSE_PRECISION):
             break
-        share = min(max(below / (below - above), _EDGE), 1.0 - _EDGE)
+        share = 0.5 if abs(side) > _ONE_SIDED else min(max(below / (below - above), _EDGE), 1.0 - _EDGE)
         tried = latency_at(demand, replica, knobs, math.exp(low + share * (high - low)))
         found = miss(tried, targets)
         if found > 0.0:
             missed, above = tried, found
-            below, side = (below / 2.0 if side > 0 else below), 1
+            below, side = (below / 2.0 if side > 0 else below), max(side, 0) + 1
         else:
             met, below = tried, found
-            above, side = (above / 2.0 if side < 0 else above), -1
+            above, side = (above / 2.0 if side < 0 else above), min(side, 0) - 1
     return met, missed
 
 

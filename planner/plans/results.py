@@ -183,7 +183,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class NearestFeasible:
-    """The smallest loosening of the targets that some candidate meets at half of its saturated rate, and what that costs."""
+    """The smallest loosening of the targets that some candidate meets at a useful load, and what that costs."""
 
     candidate: Candidate
     ttft_p99_s: float | None

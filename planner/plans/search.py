@@ -38,11 +38,13 @@ class Hint(NamedTuple):
     guess_rps : a rate near it [request/s]; 0 when there is none
     missed_rps : a rate at which the targets are known to be missed on the same sample [request/s]; None when there is none
     held_rps : a rate at which they are known to hold on it [request/s]; None when there is none
+    found : the capacity itself, where it has been searched on the same sample already
     """
 
     guess_rps: float = 0.0
     missed_rps: float | None = None
     held_rps: float | None = None
+    found: Capacity | None = None
 
 
 NO_HINT = Hint()
@@ -82,6 +84,8 @@ def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, hin
 
 
 def _capacity(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, hint: Hint) -> Capacity:
+    if hint.found is not None:
+        return hint.found
     if hint.missed_rps is not None:
         return capacity_under(demand, replica, knobs, targets, hint.missed_rps)
     if hint.held_rps is not None:

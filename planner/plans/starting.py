@@ -1,12 +1,14 @@
 """A scenario ready to search, and the engines that start under it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from planner.calibration.priors import completed
-from planner.calibration.records import CalibrationRecord, host_for, load_record, record_for
+from planner.calibration.records import CalibrationRecord, host_for, load_record, record_finder
 from planner.deployment import Deployment
 from planner.errors import InputError
+from planner.hardware import GpuProfile
 from planner.memory import MemoryBudget, memory_budget
 from planner.models import ModelSpec, Quantization
 from planner.plans.candidates import Layout, deployment_for
@@ -104,20 +106,23 @@ def _smaller(scenario: Scenario, own: Knobs) -> list[Knobs]:
     return [Knobs(cap, budget) for cap, budget in zip(caps, budgets, strict=True) if cap <= budget]
 
 
-def record_of(question: Question, layout: Layout) -> CalibrationRecord:
-    """Return the calibration that the scenario names for this GPU, else the one that fits GPU, engine, precision and use best.
+def records_for(question: Question, gpus: Iterable[GpuProfile]) -> dict[str, CalibrationRecord]:
+    """Return the calibration of each GPU by id: the one that the scenario names, else that which fits GPU, engine and use best.
 
     A named record that was measured on another GPU leaves this one its own.
     """
     scenario, choice = question.scenario, question.scenario.engine
     usage: Literal["server", "offline"] = "offline" if scenario.targets.offline else "server"
-    if choice.calibration_id is not None:
-        record = load_record(choice.calibration_id)
-        if record.gpu_id in (None, layout.gpu.id):
-            named = record.with_host(host_for(choice.engine, usage)) if usage == "offline" and record.gpu_id else record
-            return completed(named, layout.gpu) if record.gpu_id else named
-    dtype = question.quantization.compute_dtype
-    return record_for(layout.gpu, choice.engine, choice.version, dtype, usage)
+    find = record_finder(choice.engine, choice.version, question.quantization.compute_dtype, usage)
+    named = None if choice.calibration_id is None else load_record(choice.calibration_id)
+
+    def of(gpu: GpuProfile) -> CalibrationRecord:
+        if named is None or named.gpu_id not in (None, gpu.id):
+            return find(gpu)
+        record = named.with_host(host_for(choice.engine, usage)) if usage == "offline" and named.gpu_id else named
+        return completed(record, gpu) if named.gpu_id else record
+
+    return {gpu.id: of(gpu) for gpu in gpus}
 
 
 def rejected(question: Question, layout: Layout, rejection: Rejection, **known: Any) -> Candidate:  # noqa: ANN401 - fields of Candidate

@@ -46,7 +46,7 @@ def test_the_first_visitor_finds_the_answer_made_and_the_page_imported() -> None
 
 
 def test_a_fault_in_the_users_files_does_not_keep_the_app_from_starting(tmp_path: Path) -> None:
-    folder = tmp_path / "hardware_profiles" / "gpus"
+    folder = tmp_path / "hardware_profiles"
     folder.mkdir(parents=True)
     (folder / "broken.toml").write_text("id = ", encoding="utf-8")
     done = _prepare("from planner.ui import serve\nserve.prepare()", PLANNER_HOME=str(tmp_path))
