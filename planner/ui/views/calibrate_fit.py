@@ -115,13 +115,14 @@ def _point_row(point: FitPoint, unit: float) -> Row:
 
 
 def signed(pct: float) -> str:
-    r"""Return per cent with its sign.
+    r"""Return per cent with its sign, to hundredths at most: less is nothing that an error says.
 
-    >>> signed(-12.34), signed(0.0)
-    ('−12.3\xa0%', '0\xa0%')
+    >>> signed(-12.34), signed(0.0), signed(0.0168), signed(-0.004)
+    ('−12.3\xa0%', '0\xa0%', '+0.02\xa0%', '0\xa0%')
     """
-    sign = "−" if pct < 0.0 else "+" if pct > 0.0 else ""
-    return f"{sign}{percent(abs(pct) / 100.0)}"
+    rounded = round(pct, 2)
+    sign = "−" if rounded < 0.0 else "+" if rounded > 0.0 else ""
+    return f"{sign}{percent(abs(rounded) / 100.0)}"
 
 
 def residual_rows(fit: CalibrationFit, column: Input) -> tuple[list[Row], str]:
