@@ -91,11 +91,12 @@ class Knee:
     """Where the sweep bends, by the rule.
 
     point : the largest tokens/s ÷ p95 of all budgets and loads; within : the largest tokens/s whose p95 meets a bound, None where
-    none does or no bound was given
+    none does or no bound was given; beyond : the point has the highest load tried, so that the knee itself may lie further
     """
 
     point: SweepPoint
     within: SweepPoint | None
+    beyond: bool
     explanation: Explanation
 
 
@@ -110,14 +111,16 @@ def knee_of(found: Sweep, metric: Metric, bound_s: float | None) -> Knee:
     within = max(met, key=lambda each: each.run.tokens_per_s, default=None)
     name = "TTFT" if metric == "ttft" else "E2E"
     p95_s = point.p95_s(metric)
+    beyond = min(each.load for each in found.points) < point.load == max(each.load for each in found.points)
+    lies = "The knee lies beyond the highest load tried; best there is" if beyond else "The knee lies at"
     explanation = Explanation(
-        f"The knee lies at budget {point.budget:,} and {percentage(point.load)} of the saturating rate: "
+        f"{lies} budget {point.budget:,}{', at' if beyond else ' and'} {percentage(point.load)} of the saturating rate: "
         f"{point.run.tokens_per_s:,.0f} output tokens/s at p95 {name} {duration(p95_s)}",
         f"power = tokens/s ÷ p95 {name} = {point.run.tokens_per_s:,.0f} / {p95_s:.3g} s = {point.power(metric):,.0f} tokens/s²: "
         f"the largest of {len(found.points)} simulated points",
         f"--max-num-batched-tokens {point.budget}",
     )
-    return Knee(point, within, explanation)
+    return Knee(point, within, beyond, explanation)
 
 
 def bound_of(case: Case, metric: Metric) -> float | None:

@@ -32,9 +32,19 @@ def test_the_knee_is_the_largest_power() -> None:
     found = knee_of(Sweep(points, (), 10.0, 100), "ttft", 1.9)
     assert found.point == points[2]
     assert found.within == points[3]
+    assert not found.beyond
     assert "budget 2,048 and 50\xa0% of the saturating rate" in found.explanation.answer
     assert knee_of(Sweep(points, (), 10.0, 100), "ttft", 0.5).within is None
     assert knee_of(Sweep(points, (), 10.0, 100), "ttft", None).within is None
+
+
+def test_an_end_of_the_sweep_is_not_called_a_knee() -> None:
+    rising = (point(512, 0.05, 100.0, 1.0), point(512, 0.1, 190.0, 1.1), point(2048, 0.1, 180.0, 1.1))
+    found = knee_of(Sweep(rising, (), 10.0, 100), "ttft", None)
+    assert found.beyond
+    assert found.point == rising[1]
+    assert found.explanation.answer.startswith("The knee lies beyond the highest load tried; best there is budget 512, at 10\xa0%")
+    assert not knee_of(Sweep(rising[1:], (), 10.0, 100), "ttft", None).beyond  # one load alone has no end
 
 
 def single_server() -> Case:

@@ -115,7 +115,7 @@ def dots(title: str, quantity: str, drawn: Sequence[Dot], rule: tuple[float, str
         own = [row for row in table if row["series"] == kind]
         mark = {"type": "point", "filled": True, "size": size, "opacity": 1}
         layers.append(layer(own, mark, x=x, y=y, color=colour, shape=shape, **tip))
-    return _with_wide_legend(figure(layers, _ROW_PX * len(rows) + _AXIS_PX, title))
+    return figure(layers, _ROW_PX * len(rows) + _AXIS_PX, title)
 
 
 def parts(title: str, quantity: str, drawn: Sequence[Part], rule: tuple[float, str] | None = None) -> Figure:
@@ -151,7 +151,7 @@ def parts(title: str, quantity: str, drawn: Sequence[Part], rule: tuple[float, s
         }
         end = number("to_percent" if last else "from_percent")
         layers.append(layer(own, mark, x=end, y=y, text=name("said"), color=name("ink", scale=None)))
-    return _with_wide_legend(figure(layers, _ROW_PX * len(rows) + _AXIS_PX, title))
+    return figure(layers, _ROW_PX * len(rows) + _AXIS_PX, title)
 
 
 _READABLE_PERCENT = 9.0
@@ -165,19 +165,13 @@ def _rows_axis(rows: Sequence[str], outer: float | None = None) -> Spec:
     return name("row", sort=list(rows), axis=axis(None, labelLimit=_NAME_PX, labelFlush=False, ticks=False, domain=False), **scale)
 
 
-def _with_wide_legend(chart: Figure) -> Figure:
-    """Return the chart with its legend over the names of the rows too: on a narrow page the bars alone leave it no room."""
-    config: Spec = {"legend": {"layout": {"top": {"anchor": "start", "bounds": "full"}}}}
-    return Figure({**chart.spec, "config": config}, chart.title)
-
-
 def _legend(series: Sequence[str]) -> Spec | None:
     if len(series) < 2:
         return None
     return {
         "title": None,
         "orient": "top",
-        "columns": 0 if sum(map(len, series)) <= _ONE_LINE else 1,
+        "columns": len(series) if sum(map(len, series)) <= _ONE_LINE else 1,
         "labelFontSize": LABEL_SIZE,
         "symbolSize": _DOT_SIZES[1],
         "labelLimit": 260,

@@ -47,7 +47,7 @@ def sweep_curves(found: Sweep, metric: Metric, knee: Knee) -> list[Curve]:
 def sweep_marks(knee: Knee, metric: Metric) -> list[Mark]:
     """Return the knee, and the most tokens within the bound."""
     point = knee.point
-    label = f"knee: {point.budget:,} at {percent(point.load)}"
+    label = f"{'best' if knee.beyond else 'knee'}: {point.budget:,} at {percent(point.load)}"
     marks = [Mark(point.p95_s(metric), point.run.tokens_per_s, label, place="above left")]
     if knee.within is not None and knee.within != point:
         within = knee.within
@@ -80,7 +80,7 @@ def sweep_rows(found: Sweep, metric: Metric, knee: Knee) -> tuple[Beside, ...]:
         Beside(
             "Load at the knee",
             percent(0.5),
-            percent(knee.point.load),
+            f"{'beyond ' if knee.beyond else ''}{percent(knee.point.load)}",
             "The formula is that of an M/M/1 queue, where power peaks at half load. An engine serves a batch: more load fills "
             "steps that run anyway, so that the knee comes later, and later still for TTFT, which doesn't see longer steps.",
         ),
@@ -151,6 +151,8 @@ def _name_at(index: int, count: int) -> float:
 def sweep_advice(case: Case, knee: Knee) -> str:
     """Return what to set, and why the plan may say otherwise."""
     point = knee.point
+    if knee.beyond:
+        return "Raise the highest load until the curves bend: at the loads tried more load still gains more than it delays"
     return (
         f"Set the budget of the knee and size the fleet so that a replica runs at about {percent(point.load)} of its saturating "
         f"rate, {figure(point.rate_rps)} requests/s. {beside_plan(case, point.budget, 'where throughput over delay is largest')}"

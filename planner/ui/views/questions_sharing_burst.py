@@ -9,7 +9,7 @@ from planner.ui.charts.sharing import Dot
 from planner.ui.views.questions import Beside
 from planner.ui.words import NBSP, figure, seconds
 
-WAITS, RUNS = "short ones, while the long prompt waits with them", "short ones, once it runs"
+WAITS, RUNS = "short ones beside it", "short ones behind it"
 LONG = "the long prompt"
 ENFORCED_WORDS: dict[Enforced, str] = {"by itself": "", "as a priority": " (in vLLM: as priority)", "not at all": " (not in vLLM)"}
 FCFS, CUT = ORDERS[0], ORDERS[1]
