@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.simulator import simulate
-from tests.simulator.engines import LIGHT, Case, cases, run_both
+from planner.simulator import EngineLimits, simulate
+from tests.simulator.engines import LIGHT, Case, cases, coefficients, run_both
 
 
 @LIGHT
@@ -73,3 +73,14 @@ def test_steps_take_the_step_models_time(case: Case, costs: list[float], inverse
     for mine, theirs in zip(compiled.steps, plain.steps, strict=True):
         assert mine.duration_s == pytest.approx(theirs.duration_s, rel=1e-12)
         assert mine.start_s == pytest.approx(theirs.start_s, rel=1e-12)
+
+
+def test_of_equal_sequences_the_first_in_the_list_is_preempted() -> None:
+    """Same priority, same arrival: vLLM's max() over the running list keeps the first of equals."""
+    limits = EngineLimits(4, 64, block_size=4, num_blocks=8, policy="priority", async_scheduling=False)
+    costs = coefficients(layers_s=1e-3)
+    case = Case(limits, costs, "length", [0.0] * 3, [8] * 3, [12] * 3, [0] * 3, [[]] * 3, [0] * 3)
+    plain, compiled = run_both(case)
+    first = next(step.preempted for step in plain.steps if step.preempted)
+    assert first == [0]
+    assert [step.preempted for step in compiled.steps] == [step.preempted for step in plain.steps]
