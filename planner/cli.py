@@ -1,9 +1,7 @@
 """The command line: the same documents as the browser and the Python API.
 
     python -m planner plan --rate 10 --gpu h100-80g-sxm
-    python -m planner simulate --scenario scenario.json --rate 8 --max-num-seqs 64
-    python -m planner models | gpus | workloads
-    python -m planner questions --json
+    python -m planner VERB --help
 
 Wrong input prints one line on standard error and exits with 2; a plan that can't meet its targets is an answer and exits with 0.
 """
@@ -80,8 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_calibrate(verbs)
     bench = _verb(verbs, "bench", "measure the planner itself", _bench)
     bench.add_argument("what", choices=["simulator"])
-    columns = "CSV: arrived_at, num_prefill_tokens, num_decode_tokens"
-    bench.add_argument("--workload", type=Path, required=True, metavar="FILE", help=columns)
+    bench.add_argument("--workload", type=Path, required=True, help="CSV: arrived_at, num_prefill_tokens, num_decode_tokens")
     _verb(verbs, "compile", "compile the simulator's loop into the cache", _compile)
     return parser
 
@@ -302,7 +299,10 @@ def _models(arguments: argparse.Namespace) -> None:
 
 def _gpus(arguments: argparse.Namespace) -> None:
     from planner.exporters.listings import gpu_rows
+    from planner.hardware import survey_gpus
 
+    for fault in survey_gpus().errors:
+        print(f"planner: left out: {fault}", file=sys.stderr)
     _print_rows(gpu_rows(), as_json=arguments.json)
 
 

@@ -86,7 +86,7 @@ def _read(path: Path) -> ModelSpec:
 @lru_cache(maxsize=4096)
 def _parsed(path_text: str, _mtime_ns: int, size: int) -> ModelSpec:
     path = Path(path_text)
-    where = f"models/{path.name}"
+    where = f"models/{path.parent.name}/{path.name}" if path.name == "config.json" else f"models/{path.name}"
     if size > MAX_CONFIG_BYTES:
         raise InputError(where, f"{size:,} bytes", f"must be at most {MAX_CONFIG_BYTES:,} bytes", "Give a config.json, not weights")
     try:
@@ -96,8 +96,13 @@ def _parsed(path_text: str, _mtime_ns: int, size: int) -> ModelSpec:
     if path.parent == MODELS_DIR:
         return ModelSpec.model_validate_json(text)
     name = path.parent.name if path.name == "config.json" else path.stem
-    content = parse_config(text)
-    return _own(text, name, where) if "groups" in content else model_from_config(content, name)
+    try:
+        content = parse_config(text)
+        return _own(text, name, where) if "groups" in content else model_from_config(content, name)
+    except InputError as error:
+        if error.field.startswith(where):
+            raise
+        raise InputError(f"{where}: {error.field}", error.value, error.bound, error.remedy) from error
 
 
 def _own(text: bytes, name: str, where: str) -> ModelSpec:

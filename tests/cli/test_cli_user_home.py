@@ -76,3 +76,24 @@ def test_a_models_file_whose_name_is_no_id_is_named(home: Path, capsys: pytest.C
     assert error.startswith("planner: models/")
     assert "PLANNER_HOME/models" in error
     assert error.count("\n") == 1
+
+
+def test_a_gpu_file_with_a_fault_is_left_out_and_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "hardware_profiles" / "mine.toml").write_bytes(b"\xff\xfe")
+    assert main(["gpus"]) == 0
+    captured = capsys.readouterr()
+    assert "h100-80g-sxm" in captured.out
+    assert captured.err.startswith("planner: left out: mine.toml is ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "said"), [("mine.json", "models/mine.json: "), ("mine/config.json", "models/mine/config.json: ")])
+@pytest.mark.parametrize("text", ["{", "{}", '{"model_type": "llama"}', '{"model_type": "unheard-of"}', '{"groups": []}'])
+def test_a_model_file_with_a_fault_is_named(
+    name: str, said: str, text: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = home / "models" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    assert main(["models"]) == 2
+    assert capsys.readouterr().err.startswith(f"planner: {said}")
