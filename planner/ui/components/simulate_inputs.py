@@ -7,7 +7,7 @@ import streamlit as st
 from planner.errors import InputError
 from planner.plans.results import Plan
 from planner.replay import ReplaySettings
-from planner.ui.components.common import READABLE_PX
+from planner.ui.components.common import READABLE_PX, side_by_side
 from planner.ui.views.simulate_inputs import (
     BY_KEY,
     INPUTS,
@@ -46,8 +46,7 @@ def settings_inputs(plan: Plan) -> InputState:
     """Draw the inputs, folded to a line each, and return what they state."""
     _bring_back()
     state = read_inputs(_current())
-    left, right = st.columns(2, gap="medium")
-    for column, (section, title, icon) in zip((left, right), _SECTIONS, strict=True):
+    for column, (section, title, icon) in zip(side_by_side(), _SECTIONS, strict=True):
         with column:
             _section(section, f"**{title}**", icon, plan, state)
     _keep()
