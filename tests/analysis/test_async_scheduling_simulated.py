@@ -55,7 +55,7 @@ def test_the_engines_own_host_time_is_hidden() -> None:
 
 def test_own_steps_are_named_and_rise() -> None:
     (decode, decode_s), (budget, budget_s) = own_steps(CASE, 64.0)
-    assert (decode, budget) == ("own, 64 decode", "own, 8,192 tokens")
+    assert (decode, budget) == ("own step, 64 decoders", "own full step, 8,192 tokens")
     assert decode_s < budget_s
 
 
