@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planner.calibration.records import CalibrationRecord
 from planner.fleet import replicas_for
 from planner.parallel import in_parallel
 from planner.plans.candidates import Layout, cheapest_placement
 from planner.plans.capacity import latency_at
-from planner.plans.draws import draws_of
+from planner.plans.draws import DRAWS, Draws, draws_of
 from planner.plans.knobs import measure
 from planner.plans.results import Candidate, DefaultKnobs, Details, Interval, KnobCell, Latency
 from planner.plans.screen import as_latency, mean_field_of
@@ -52,13 +53,26 @@ def details_of(
         ttft_p99_s=_interval(draws.ttft_p99_s, ttft_p99_s),
         tpot_p99_s=None if planned.tpot_p99_s is None else _interval(draws.tpot_p99_s, planned.tpot_p99_s),
         usd_per_day=_usd_interval(layout, chosen, needed),
-        interval_source=(
-            f"80 % interval from {len(draws.ttft_p99_s)} draws of the calibration's parameters and residuals "
-            f"({engine.record.id}, {engine.record.basis}), each simulated on the same requests"
-        ),
+        interval_source=interval_source(draws, engine.record),
         impossible_draws=draws.impossible,
         mean_field=mean_field_check(question, engine, chosen),
     )
+
+
+def interval_source(draws: Draws, record: CalibrationRecord) -> str:
+    """Say how many draws stand behind a plan's intervals, and behind those of capacity where some draws have none."""
+    latencies, capacities = len(draws.ttft_p99_s), len(draws.capacity_rps)
+    if latencies < 2:
+        return f"No interval: {latencies} of {DRAWS} draws of the calibration ({record.id}) could be simulated, and it takes two"
+    said = (
+        f"80 % interval from {latencies} draws of the calibration's parameters and residuals ({record.id}, {record.basis}), each "
+        "simulated on the same requests"
+    )
+    if capacities < 2:
+        return f"{said}; none for capacity, replicas and cost, since {capacities} of the draws can meet the targets"
+    if draws.impossible:
+        return f"{said}; capacity, replicas and cost from the {capacities} that can meet the targets"
+    return said
 
 
 def mean_field_check(question: Question, engine: Engine, chosen: Candidate) -> Latency | None:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.calibration.records import load_record
 from planner.calibration.schema import Parameter
 from planner.calibration.spread import Z80
-from planner.plans.draws import _drawn
-from planner.plans.evidence import _count_interval, _interval
+from planner.plans.draws import Draws, _drawn
+from planner.plans.evidence import _count_interval, _interval, interval_source
 from planner.plans.results import Interval
 from planner.provenance import Source
 
@@ -46,3 +47,16 @@ def test_an_interval_holds_its_figure_and_stays_within_the_draws(draws: list[flo
     assert found.low <= found.likely == likely <= found.high
     assert min([*draws, likely]) <= found.low
     assert found.high <= max([*draws, likely])
+
+
+@pytest.mark.parametrize(
+    ("draws", "said"),
+    [
+        (Draws((3.0,) * 12, 0, (0.4,) * 12, (0.02,) * 12), "80 % interval from 12 draws"),
+        (Draws((3.0,) * 8, 4, (0.4,) * 12, (0.02,) * 12), "capacity, replicas and cost from the 8 that can meet the targets"),
+        (Draws((3.0,), 11, (0.4,) * 12, (0.02,) * 12), "none for capacity, replicas and cost, since 1 of the draws"),
+        (Draws((), 0, (), ()), "No interval: 0 of 12 draws"),
+    ],
+)
+def test_a_plan_says_how_many_draws_stand_behind_its_intervals(draws: Draws, said: str) -> None:
+    assert said in interval_source(draws, load_record("textbook"))
