@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.pages_run import headline, run, text_of
+from tests.ui.pages_run import compared, headline, run, text_of
 
 Open = Callable[..., AppTest]
 PAGE = "planner/ui/pages/offline.py"
@@ -33,8 +33,7 @@ def test_the_textbooks_fleet(open_app: Open) -> None:
     assert "Reading alone takes 20.8 ms: counted so, decode needs 5.42 GPU-days" in text
     assert "vllm run-batch" in text
     assert "aws p5.48xlarge us-east-1, 2026-07-20" in text
-    compared = {row["Figure"]: row["Simulated"] for row in table(app, "Simulated")}
-    assert compared["GPU-days now"] not in ("—", None)
+    assert compared(app)["GPU-days now"][1] not in ("—", None)
 
 
 def test_levers_stand_in_the_order_of_dollars(open_app: Open) -> None:
@@ -130,7 +129,7 @@ def test_without_a_dated_spot_price_the_lever_says_so(open_app: Open) -> None:
     """A range of discounts is no price: on a GPU whose spot price nobody has read, the lever isn't pulled."""
     rows = {row["Lever"]: row for row in table(opened(open_app, gpus="l40s", **{"q-offline-case": "Your scenario"}), "Lever")}
     assert rows["Spot machines"]["Alone"] == "—"
-    assert "no dated spot price is known; discounts of aws span 4% to 89%" in rows["Spot machines"]["What changes"]
+    assert "no dated spot price is known; discounts of aws span 4\xa0% to 89\xa0%" in rows["Spot machines"]["What changes"]
 
 
 def test_the_textbooks_caption_names_the_model_that_does_the_work(open_app: Open) -> None:
