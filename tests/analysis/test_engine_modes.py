@@ -24,7 +24,7 @@ def test_overlap_as_published() -> None:
     assert found.gain == pytest.approx(1.5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(1e-4, 1.0), st.floats(0.0, 1.0))
 def test_overlap_gains_at_most_a_factor_of_two(gpu_s: float, host_s: float) -> None:
     assert 1.0 <= overlap(gpu_s, host_s).gain <= 2.0 + 1e-12
@@ -54,7 +54,7 @@ def test_offline_by_hand() -> None:
     assert kv_limited_batch(11e9, 100e3, work) == pytest.approx(100.0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(1.0, 4000.0), st.floats(1.0, 20_000.0))
 def test_reading_alone_is_a_floor_that_holds_below_the_knee(batch: float, context: float) -> None:
     step = float(decode_step_s(batch, context, C))

@@ -51,7 +51,7 @@ def test_recompute_against_copying() -> None:
     assert not swap_or_recompute(1000.0, 100e3, Copies(50e9, 4096.0, 10e-6), C).swap_wins
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(1e3, 1e9), st.floats(0.0, 1e-3))
 def test_copies_never_beat_the_link(size: float, latency: float) -> None:
     assert 0.0 < copy_bytes_per_s(Copies(55e9, size, latency)) <= 55e9 * (1 + 1e-12)
@@ -110,7 +110,7 @@ def test_token_weights_and_request_fair_shares() -> None:
     assert shares.full[0] > shares.linear[0]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=20).filter(lambda x: sum(v * v for v in x) > 0))
 def test_jain_index_lies_between_one_tenant_and_all(service: list[float]) -> None:
     assert 1.0 / len(service) - 1e-9 <= jain_index(service) <= 1.0 + 1e-9

@@ -44,7 +44,7 @@ def test_long_stretches_reach_the_renewal_asymptote(cv2: float) -> None:
     assert others_within(np.array([800.0]), cv2)[0] == pytest.approx(800.0 + cv2 - 1.0, rel=1e-3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(0.05, 30.0), st.floats(1.0, 9.0))
 def test_bursts_bring_more_company_and_more_gaps(stretch: float, cv2: float) -> None:
     x = np.array([stretch])

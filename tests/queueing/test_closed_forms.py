@@ -59,6 +59,7 @@ def test_erlang_c_of_many_servers_does_not_overflow() -> None:
     assert 0.0 < erlang_c(20_000, 19_900.0) < 1.0
 
 
+@settings(deadline=None)
 @given(rates)
 def test_one_server_of_many_is_mm1(rate: float) -> None:
     assert erlang_c(1, rate * SERVICE_S) == pytest.approx(rate * SERVICE_S)
@@ -66,6 +67,7 @@ def test_one_server_of_many_is_mm1(rate: float) -> None:
     assert ggc_wait_s(rate, SERVICE_S, 1, 2.0, 3.0) == pytest.approx(gg1_wait_s(rate, SERVICE_S, 2.0, 3.0))
 
 
+@settings(deadline=None)
 @given(rates, st.floats(1.001, 2.0), squares)
 def test_wait_grows_with_utilisation(rate: float, factor: float, cv2: float) -> None:
     lower, higher = mg1_wait_s(rate, SERVICE_S, cv2), mg1_wait_s(min(rate * factor, 9.995), SERVICE_S, cv2)
@@ -74,6 +76,7 @@ def test_wait_grows_with_utilisation(rate: float, factor: float, cv2: float) -> 
     assert higher > lower
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.floats(0.05, 0.99))
 def test_pooling_shortens_the_wait(servers: int, rho: float) -> None:
     alone, pooled = mmc_wait_s(rho / SERVICE_S, SERVICE_S, 1), mmc_wait_s(rho * servers / SERVICE_S, SERVICE_S, servers)
@@ -89,6 +92,7 @@ def test_mm1_quantiles_are_exponential() -> None:
     assert mg1_wait_quantile_s(0.05, SERVICE_S, 1.0, 0.99) == 0.0
 
 
+@settings(deadline=None)
 @given(rates, squares)
 def test_wait_quantile_has_the_mean_of_pollaczek_khinchine(rate: float, cv2: float) -> None:
     # Integrating the survival function over time gives back the mean wait.
@@ -104,6 +108,7 @@ def test_utilisation_for_p99_of_one_second_as_published(cv2: float, published: f
     assert utilisation_for_quantile(1.0, 0.063520484213299824, cv2) == pytest.approx(published, rel=1e-12)
 
 
+@settings(deadline=None)
 @given(st.floats(0.2, 50.0), squares, st.floats(0.5, 0.9999))
 def test_utilisation_for_quantile_inverts_the_quantile(target_s: float, cv2: float, probability: float) -> None:
     rho = utilisation_for_quantile(target_s, SERVICE_S, cv2, probability)
@@ -127,7 +132,7 @@ def test_littles_law_and_utilisation() -> None:
     assert utilisation(30.0, SERVICE_S, servers=4) == pytest.approx(0.75)
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from([math.nan, math.inf, -math.inf, -1.0]))
 def test_bad_figures_are_refused(bad: float) -> None:
     for call in (

@@ -44,7 +44,7 @@ def test_work_of_a_prompt_by_its_moments() -> None:
     assert traffic.work.third(a, b)[0] == pytest.approx((each**3).mean())
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 100_000), st.integers(1, 5_000)), min_size=1, max_size=300))
 def test_bins_keep_the_means(rows: list[tuple[int, int]]) -> None:
     prompts, outputs = (np.array(side, dtype=float) for side in zip(*rows, strict=True))
