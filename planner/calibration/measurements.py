@@ -122,8 +122,11 @@ def read_table(path: Path) -> tuple[tuple[str, ...], list[tuple[int, dict[str, s
     reader = csv.reader(io.StringIO(_text_of(path, name), newline=""))
     try:
         header = tuple(cell.strip().lstrip("\ufeff") for cell in next(reader, []))
-        if len(header) < 2 or len(set(header)) != len(header):
+        if len(header) < 2:
             raise InputError(name, len(header), "must begin with a header of two or more different columns", _COMMAS)
+        repeated = next((column for place, column in enumerate(header) if column in header[:place]), None)
+        if repeated is not None:
+            raise InputError(f"{name} header", repeated[:60], "must name each column once", "Rename or leave out the second one")
         rows: list[tuple[int, dict[str, str] | None]] = []
         for cells in reader:
             if not any(cell.strip() for cell in cells):

@@ -7,7 +7,7 @@ import pytest
 
 from planner.accuracy.kv_capacity import is_kv_capacity
 from planner.calibration.measurement_tables import read_measurements
-from planner.calibration.measurements import MAX_ROWS, Measurement, Unreadable, number
+from planner.calibration.measurements import MAX_ROWS, Measurement, Unreadable, number, read_table
 from planner.errors import InputError
 
 OWN = "gpu,engine,model,scenario,prompt_tokens,output_tokens,concurrency,tpot_mean_s\n"
@@ -119,6 +119,14 @@ def test_compressed_tables_are_read_and_bounded(tmp_path: Path) -> None:
 def test_too_many_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at most"):
         read_measurements(table(tmp_path, "a,b\n" + "1,2\n" * (MAX_ROWS + 1)))
+
+
+def test_a_column_that_a_header_names_twice_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "twice.csv"
+    path.write_text("gpu,tpot_ms,gpu\nh100,17,h100\n")
+    with pytest.raises(InputError) as raised:
+        read_table(path)
+    assert (raised.value.field, raised.value.value) == ("twice.csv header", "gpu")
 
 
 def test_numbers() -> None:
