@@ -24,7 +24,7 @@ from planner.pricing import Tariff
 from planner.questions import ENGINE_VERSION, LARGE_MODEL, MEMORY_BYTES, MEMORY_UTILIZATION
 from planner.scenario import HardwareChoice, ModelChoice, Scenario, scenario_from_json
 from planner.step_coefficients import coefficients_for
-from planner.units import DAY_S
+from planner.units import DAY_S, percentage
 
 _TEXTBOOK_WORK = DailyWork(1000.0, 250.0, 8e9, 2e9)
 _TEXTBOOK_TP, _TEXTBOOK_SEQS, _TEXTBOOK_OTHER_BYTES = 4, 1024.0, 4e9
@@ -218,7 +218,7 @@ def _spot_range(tariff: Tariff | None) -> str:
     provider = "" if tariff is None else tariff.provider
     for each in load_market().spot_discounts:
         if each.provider == provider and each.low is not None and each.high is not None:
-            return f"no dated spot price is known; discounts of {provider} span {each.low:.0%} to {each.high:.0%}"
+            return f"no dated spot price is known; discounts of {provider} span {percentage(each.low)} to {percentage(each.high)}"
     return "no dated spot price is known"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.plans.explain import NO_TPOT, NO_TTFT
 from planner.plans.results import Candidate, Plan
-from planner.units import duration, per_second, three_figures
+from planner.units import duration, per_second, percentage, three_figures
 
 _SAME = 0.005
 
@@ -121,7 +121,7 @@ def _sizing(before: Plan, after: Plan) -> str:
     if abs(new.capacity_rps / old.capacity_rps - 1.0) > _SAME:
         causes.append(f"a replica carries {three_figures(new.capacity_rps)} instead of {per_second(old.capacity_rps)}")
     if old.headroom != new.headroom:
-        causes.append(f"headroom is {new.headroom:.0%} instead of {old.headroom:.0%}")
+        causes.append(f"headroom is {percentage(new.headroom)} instead of {percentage(old.headroom)}")
     return f"{new.needed} instead of {old.needed} replicas carry the load because {' and '.join(causes)}. " if causes else ""
 
 

@@ -8,7 +8,7 @@ from planner.plans.market import why_no_price
 from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible, Reason
 from planner.plans.search import percent
 from planner.plans.starting import Question
-from planner.units import duration, per_second, plural, three_figures
+from planner.units import duration, per_second, percentage, plural, three_figures
 
 _NEXT_CANDIDATES = 2
 _NAMED = 3
@@ -59,7 +59,7 @@ def summary_of(outcome: Outcome) -> str:
     else:
         why = why_no_price(chosen.gpu_id, outcome.question.scenario.hardware) or "no price is known for this GPU"
         text += f", cost unknown: {why}. Give your own price to see dollars"
-    return f"{text}. {_capitalised(chosen.binds or '')} binds; {1.0 - replicas.utilisation:.0%} of capacity is free."
+    return f"{text}. {_capitalised(chosen.binds or '')} binds; {percentage(1.0 - replicas.utilisation)} of capacity is free."
 
 
 def changes_of(outcome: Outcome, alternatives: Sequence[tuple[str, dict[str, object], Candidate]]) -> tuple[Change, ...]:
@@ -77,7 +77,8 @@ def changes_of(outcome: Outcome, alternatives: Sequence[tuple[str, dict[str, obj
             changes.append(change)
     if chosen.replicas is not None:
         at_rps = chosen.replicas.next_replica_at_rps
-        detail = f"above {per_second(at_rps)} ({at_rps / outcome.question.load.peak_rps - 1:+.0%}) one more replica is needed"
+        beyond = percentage(at_rps / outcome.question.load.peak_rps - 1.0, signed=True)
+        detail = f"above {per_second(at_rps)} ({beyond}) one more replica is needed"
         changes.append(Change("More traffic", detail, _rate_patch(outcome, at_rps * _BEYOND_SEARCH), None))
     changes.extend(_rivals(outcome, chosen))
     return tuple(changes)

@@ -3,6 +3,7 @@
 from planner.errors import InputError
 from planner.plans.results import PlannedLoad
 from planner.scenario import RateLoad, Scenario, UsersLoad
+from planner.units import percentage
 from planner.workloads import LengthStats, Workload, rate_from_tokens_per_day, rate_from_users
 
 LEAST_RPS = 1e-6
@@ -22,7 +23,8 @@ def planned_load(scenario: Scenario, workload: Workload, lengths: LengthStats) -
         stated = f"{mean_rps:g} requests a second"
     elif isinstance(load, UsersLoad):
         mean_rps = rate_from_users(load.users, load.active_share, load.requests_per_user_minute, 1.0).mean_rps
-        stated = f"{load.users:,} users, {load.active_share:.0%} active, {load.requests_per_user_minute:g} requests a minute each"
+        active = percentage(load.active_share)
+        stated = f"{load.users:,} users, {active} active, {load.requests_per_user_minute:g} requests a minute each"
     else:
         mean_rps = rate_from_tokens_per_day(load.tokens_per_day, lengths.prompt_mean, lengths.output_mean, 1.0).mean_rps
         stated = f"{load.tokens_per_day:,.0f} tokens a day"

@@ -13,6 +13,7 @@ from planner.plans.results import Candidate, Change
 from planner.plans.search import percent
 from planner.plans.starting import Engine, Question
 from planner.pricing import fleet_usd_per_day
+from planner.units import percentage
 from planner.workloads import PrefixHitCurve
 
 
@@ -50,7 +51,7 @@ def reuse_change(question: Question, layout: Layout, chosen: Candidate, reused_r
     money = f", ${abs(extra):,.0f}/day {'less' if extra < 0.0 else 'more'}" if extra else ""
     gpus = replicas * chosen.tensor_parallel
     detail = (
-        f"a replica carries {gain:+.0%} with what its KV cache still holds of earlier prompts: "
+        f"a replica carries {percentage(gain, signed=True)} with what its KV cache still holds of earlier prompts: "
         f"{gpus:,} × {chosen.gpu_name}{money}, as long as requests go to the replica that holds their prefix"
     )
     return Change("Prefix caching", detail, None, extra)

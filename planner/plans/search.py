@@ -24,7 +24,7 @@ from planner.plans.starting import (
 from planner.pricing import fleet_cost
 from planner.scenario import Scenario, Targets
 from planner.token_costs import token_costs_s
-from planner.units import duration, per_second
+from planner.units import duration, per_second, percentage
 
 _MOST_REFUSED = 0.001
 _MOST_BEYOND_MODEL = 0.01  # a 99th percentile is silent on what the worst hundredth gets
@@ -114,12 +114,12 @@ def refused_share(demand: Demand, replica: Replica) -> float:
 
 
 def percent(share: float) -> str:
-    """Return a share for a sentence: whole percents, two figures below ten.
+    r"""Return a share for a sentence: whole percents, two figures below ten.
 
     >>> percent(0.4), percent(0.0025)
-    ('40%', '0.25%')
+    ('40\xa0%', '0.25\xa0%')
     """
-    return f"{share:.0%}" if share >= _WHOLE_PERCENTS else f"{share * 100:.2g}%"
+    return percentage(share) if share >= _WHOLE_PERCENTS else f"{share * 100:.2g}\N{NO-BREAK SPACE}%"
 
 
 def _no_machine(layout: Layout) -> Rejection:

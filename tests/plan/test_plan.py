@@ -221,7 +221,7 @@ def test_prompts_beyond_the_model_bar_no_layout_while_the_99th_percentile_is_sil
     assert answer.chosen is not None
     assert answer.chosen.latency is not None
     assert 0.001 < answer.chosen.latency.refused_share < 0.01
-    assert any("refuses 0.25% of the requests" in warning for warning in answer.warnings)
+    assert any("refuses 0.25\xa0% of the requests" in warning for warning in answer.warnings)
 
 
 def test_a_model_that_cannot_read_the_prompts_is_the_reason_on_every_layout() -> None:
@@ -231,7 +231,7 @@ def test_a_model_that_cannot_read_the_prompts_is_the_reason_on_every_layout() ->
     assert rejection is not None
     assert rejection.reason == "requests are too long"
     assert "Mistral-7B-Instruct-v0.3 reads (32,768 tokens)" in rejection.detail
-    assert "16% of the prompts" in rejection.detail
+    assert "16\xa0% of the prompts" in rejection.detail
     assert "max_model_len" not in (rejection.remedy or "")
 
 

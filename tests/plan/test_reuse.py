@@ -85,7 +85,7 @@ def test_a_plan_for_agents_says_what_reuse_would_save(agents: Plan) -> None:
     assert change.usd_per_day is not None
     assert change.usd_per_day <= 0.0
     assert "a replica carries +" in change.detail
-    warning = next(each for each in agents.warnings if each.startswith("Prefix caching is not counted: 65%"))
+    warning = next(each for each in agents.warnings if each.startswith("Prefix caching is not counted: 65\xa0%"))
     assert agents.chosen is not None
     assert agents.chosen.memory is not None
     assert f"{agents.chosen.memory.kv_tokens:,} tokens" in warning
