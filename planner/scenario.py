@@ -12,6 +12,7 @@ from planner.errors import InputError, as_input_error, unique_fields
 
 MAX_SCENARIO_BYTES = 64 * 1024
 MAX_PLAN_BYTES = 4 * 1024 * 1024
+LONGEST_TTFT_S = 86_400.0
 _HEAD_CHARACTERS = 200
 
 Id = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
@@ -99,7 +100,7 @@ class ModelChoice(_Frozen):
 class Targets(_Frozen):
     """Latency targets at the 99th percentile; None leaves one open, both None is offline work."""
 
-    ttft_p99_s: float | None = Field(default=1.0, gt=0, le=86400, description="time to first token [s]")
+    ttft_p99_s: float | None = Field(default=1.0, gt=0, le=LONGEST_TTFT_S, description="time to first token [s]")
     tpot_p99_s: float | None = Field(default=0.030, gt=0, le=3600, description="time per output token after the first [s]")
 
     @property

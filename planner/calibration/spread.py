@@ -8,6 +8,7 @@ ends, queues) and to throughput.
 import json
 import math
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
@@ -89,4 +90,25 @@ def step_factors(record: CalibrationRecord, count: int, seed: int, label: str | 
     if record.basis == "textbook":
         return [1.0] * count
     spread = spread_of(record, label).step_log_sd
-    return [math.exp(float(value) * spread) for value in np.random.default_rng([seed, 9]).standard_normal(count)]
+    return [math.exp(score * spread) for score in _normal_scores(np.random.default_rng([seed, 9]), count)]
+
+
+def figure_factors(record: CalibrationRecord, count: int, seed: int, label: str | None = None) -> list[tuple[float, float]]:
+    """Return factors on TTFT and on throughput that no step time accounts for, drawn from the spread between deployments [1].
+
+    count, label : as in step_factors; the two are drawn apart from each other and from the step times
+    """
+    if record.basis == "textbook":
+        return [(1.0, 1.0)] * count
+    spread = spread_of(record, label)
+    rng = np.random.default_rng([seed, 10])
+    scores = zip(_normal_scores(rng, count), _normal_scores(rng, count), strict=True)
+    return [(math.exp(ttft * spread.ttft_log_sd), math.exp(rate * spread.throughput_log_sd)) for ttft, rate in scores]
+
+
+def _normal_scores(rng: np.random.Generator, count: int) -> list[float]:
+    """Return the middles of as many equally likely slices of the standard normal distribution, in random order [1].
+
+    A dozen independent draws would leave the ends of an 80 % interval to luck.
+    """
+    return [NormalDist().inv_cdf((place + 0.5) / count) for place in rng.permutation(count).tolist()]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from planner.calibration.records import CalibrationRecord, Parameter
 from planner.calibration.schema import bounds_of
-from planner.calibration.spread import Z80, step_factors
+from planner.calibration.spread import Z80, figure_factors, step_factors
 from planner.deployment import group_label
 from planner.parallel import in_parallel
 from planner.plans.capacity import latency_at
@@ -16,6 +16,7 @@ from planner.plans.knobs import measure
 from planner.plans.rates import capacity_from
 from planner.plans.results import Candidate
 from planner.plans.starting import Engine, Question, coarse, replica_of
+from planner.scenario import LONGEST_TTFT_S, Targets
 from planner.step_coefficients import coefficients_for
 from planner.step_model import scaled
 
@@ -41,7 +42,9 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
     """Simulate the replica with step times drawn from the calibration's intervals.
 
     Draws are compared with the calibration's own figures on the smaller sample; the ratios apply to the plan's. All are served the
-    same requests, so that the sampling of requests adds nothing to the interval.
+    same requests, so that the sampling of requests adds nothing to the interval. What front ends add to TTFT and servers to
+    throughput beside their step times is drawn too: a draw's TTFT target is that much tighter, an offline draw's throughput that
+    much larger.
 
     The spread between deployments was sized on whole departures, which hold the parameters' error too. Beside a fitted record that
     counts for nothing (a step's logarithm has a standard deviation of 0.01 to 0.02 by parameters, 0.17 by deployments); beside a
@@ -56,22 +59,25 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
     base_at = latency_at(demand, replica, knobs, planned.rate_rps)
     base_rps = base.rate_rps
     per_base = chosen.capacity_rps / base_rps
-    seed = question.scenario.seed
+    seed, label = question.scenario.seed, group_label(engine.deployment)
     inputs = zip(
         draw_records(engine.record, DRAWS, seed),
-        draw_scales(engine.record, DRAWS, seed, group_label(engine.deployment)),
+        draw_scales(engine.record, DRAWS, seed, label),
+        figure_factors(engine.record, DRAWS, seed, label),
         strict=True,
     )
 
-    def one(draw: tuple[CalibrationRecord, float]) -> tuple[float | None, float | None, float | None]:
+    def one(draw: tuple[CalibrationRecord, float, tuple[float, float]]) -> tuple[float | None, float | None, float | None]:
         question.check()
-        record, factor = draw
+        record, factor, (slower_ttft, more_throughput) = draw
         coefficients = scaled(coefficients_for(engine.deployment, record), factor)
         drawn = replica._replace(coefficients=coefficients, request_s=record.host.request_s.value)
-        capacity = capacity_from(demand, drawn, knobs, targets, base_rps)
+        capacity = capacity_from(demand, drawn, knobs, _tighter(targets, slower_ttft), base_rps)
         at = latency_at(demand, drawn, knobs, planned.rate_rps)
-        rate = None if capacity.rate_rps is None else capacity.rate_rps * per_base
-        ttft_s = _rescaled(at.ttft_p99_s, planned.ttft_p99_s, base_at.ttft_p99_s)
+        beside = more_throughput if targets.offline else 1.0
+        rate = None if capacity.rate_rps is None else capacity.rate_rps * per_base * beside
+        drawn_ttft_s = None if at.ttft_p99_s is None else at.ttft_p99_s * slower_ttft
+        ttft_s = _rescaled(drawn_ttft_s, planned.ttft_p99_s, base_at.ttft_p99_s)
         return rate, ttft_s, _rescaled(at.tpot_p99_s, planned.tpot_p99_s, base_at.tpot_p99_s)
 
     points = in_parallel(one, inputs)
@@ -79,6 +85,13 @@ def draws_of(question: Question, engine: Engine, chosen: Candidate) -> Draws:
     ttft_s = tuple(p[1] for p in points if p[1] is not None)
     tpot_s = tuple(p[2] for p in points if p[2] is not None)
     return Draws(possible, len(points) - len(possible), ttft_s, tpot_s)
+
+
+def _tighter(targets: Targets, slower_ttft: float) -> Targets:
+    """Return the targets that steps alone must meet where TTFT comes out that many times as long [1]."""
+    if targets.ttft_p99_s is None:
+        return targets
+    return Targets(ttft_p99_s=min(targets.ttft_p99_s / slower_ttft, LONGEST_TTFT_S), tpot_p99_s=targets.tpot_p99_s)
 
 
 def _rescaled(drawn_s: float | None, planned_s: float | None, base_s: float | None) -> float | None:

@@ -126,9 +126,12 @@ def _count_interval(counts: Sequence[int], likely: int) -> Interval:
 
 
 def _interval(values: Sequence[float], likely: float) -> Interval:
-    """Return the 80 % interval of draws, widened to hold the figure itself; of fewer than two draws above 0, the figure alone."""
+    """Return the 80 % interval of draws, widened to hold the figure itself; of fewer than two draws above 0, the figure alone.
+
+    Draws stand for the middles of equally likely slices, as step_factors takes them, and quantiles are read so.
+    """
     usable = [value for value in values if math.isfinite(value) and value > 0.0]
     if len(usable) < 2 or likely <= 0.0:
         return Interval(likely, likely, likely)
-    low, high = (float(np.quantile(usable, q)) for q in (0.1, 0.9))
+    low, high = (float(np.quantile(usable, q, method="hazen")) for q in (0.1, 0.9))
     return Interval(min(low, likely), likely, max(high, likely))

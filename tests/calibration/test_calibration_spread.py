@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner.accuracy.intervals import Point, held_out_spread, log_interval, ranges, spread_from
 from planner.calibration.records import load_record
-from planner.calibration.spread import ServingSpread, class_of, spread_of, step_factors
+from planner.calibration.spread import Z80, ServingSpread, class_of, figure_factors, spread_of, step_factors
 from planner.errors import InputError
 
 H100 = "h100-80g-sxm/vllm-0.24.0"
@@ -90,6 +90,24 @@ def test_factors_are_drawn_with_the_spread_and_the_same_from_one_seed() -> None:
     assert factors == step_factors(record, 4000, 7)
     assert np.std(np.log(factors)) == pytest.approx(spread_of(record).step_log_sd, rel=0.05)
     assert step_factors(load_record("textbook"), 3, 7) == [1.0, 1.0, 1.0]
+
+
+def test_a_dozen_draws_reach_the_ends_of_the_interval_whatever_the_seed() -> None:
+    record = load_record(H100)
+    spread = spread_of(record)
+    ends = {seed: np.quantile(np.log(step_factors(record, 12, seed)), (0.1, 0.9), method="hazen") for seed in range(20)}
+    for found in ends.values():
+        assert found == pytest.approx([-Z80 * spread.step_log_sd, Z80 * spread.step_log_sd], rel=0.05)
+
+
+def test_ttft_and_throughput_have_factors_of_their_own() -> None:
+    record = load_record(H100)
+    spread = spread_of(record)
+    drawn = np.log(figure_factors(record, 2000, 7))
+    assert np.std(drawn, axis=0) == pytest.approx([spread.ttft_log_sd, spread.throughput_log_sd], rel=0.02)
+    steps = np.log(step_factors(record, 2000, 7))
+    assert np.abs(np.corrcoef([*drawn.T, steps]) - np.eye(3)).max() < 0.08
+    assert figure_factors(load_record("textbook"), 3, 7) == [(1.0, 1.0)] * 3
 
 
 def test_a_deployment_that_a_record_was_served_with_departs_by_its_residuals() -> None:

@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner import plan
 from planner.calibration.records import load_record
 from planner.calibration.schema import Parameter
-from planner.calibration.spread import Z80
-from planner.plans.draws import Draws, _drawn
+from planner.calibration.spread import Z80, spread_of
+from planner.plans.draws import Draws, _drawn, _tighter
 from planner.plans.evidence import _count_interval, _interval, interval_source
 from planner.plans.results import Interval
 from planner.provenance import Source
+from planner.scenario import LONGEST_TTFT_S, HardwareChoice, Scenario, Targets
 
 
 def parameter(value: float, low: float, high: float) -> Parameter:
@@ -35,9 +37,26 @@ def test_a_figure_of_zero_is_drawn_linearly_and_never_below() -> None:
 
 
 def test_an_interval_leaves_a_tenth_of_the_draws_on_either_side() -> None:
-    draws = [float(value) for value in range(11)]
-    assert _interval([1.0 + value for value in draws], 6.0) == Interval(2.0, 6.0, 10.0)
-    assert _count_interval([int(value) + 1 for value in draws], 6) == Interval(2.0, 6.0, 10.0)
+    tens = [float(value) for value in range(1, 11)]
+    assert _interval(tens, 6.0) == Interval(1.5, 6.0, 9.5), "one draw of ten on either side, halfway to the next"
+    assert _count_interval(range(1, 12), 6) == Interval(2.0, 6.0, 10.0)
+
+
+def test_a_ttft_that_comes_out_longer_needs_steps_that_meet_a_tighter_target() -> None:
+    assert _tighter(Targets(ttft_p99_s=1.0, tpot_p99_s=0.03), 2.0) == Targets(ttft_p99_s=0.5, tpot_p99_s=0.03)
+    assert _tighter(Targets(ttft_p99_s=None, tpot_p99_s=0.03), 2.0) == Targets(ttft_p99_s=None, tpot_p99_s=0.03)
+    longest = Targets(ttft_p99_s=LONGEST_TTFT_S, tpot_p99_s=None)
+    assert _tighter(longest, 0.5) == longest
+
+
+def test_a_plans_ttft_interval_is_as_wide_as_published_ttfts_are() -> None:
+    answer = plan(Scenario(hardware=HardwareChoice(gpu_ids=("h100-80g-sxm",))))
+    assert answer.details is not None
+    found = answer.details.ttft_p99_s
+    spread = spread_of(load_record("h100-80g-sxm/vllm-0.24.0"))
+    least = math.exp(0.7 * Z80 * spread.ttft_log_sd)
+    assert found.high / found.likely > least
+    assert found.likely / found.low > least
 
 
 @given(st.lists(st.floats(1e-6, 1e6), max_size=12), st.floats(1e-6, 1e6))
