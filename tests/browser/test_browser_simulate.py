@@ -66,7 +66,7 @@ def test_inputs_are_in_the_address_and_come_back(server: str, browser: OpenBrows
 
 def test_a_long_run_shows_its_progress_and_can_be_cancelled(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
     driver = browser()
-    open_page(driver, f"{server}/?{ONE_GPU}")
+    open_page(driver, f"{server}/?{ONE_GPU}&workload=rag")  # long answers: a million of them take seconds
     go_to(driver, "Simulate")
     until(driver, lambda d: "One replica" in at_rest(d), "no replay is shown")
     unfold_inputs(driver, "Requests")
