@@ -152,12 +152,15 @@ def _unpriced(outcome: Outcome, chosen: Candidate) -> list[str]:
 
 
 def _inside_the_noise(outcome: Outcome, chosen: Candidate) -> list[Candidate]:
-    """Return the rivals whose cost lies within what the chosen one's capacity may be off by, before rounding to whole machines."""
+    """Return the rivals whose cost lies within the plan's own interval.
+
+    Where that is a point, since whole machines hide the error of the capacity: within what the capacity may be off by.
+    """
     if chosen.cost is None or outcome.details is None:
         return []
-    capacity = outcome.details.capacity_rps
+    own_usd, capacity, dollars = chosen.cost.usd_per_day, outcome.details.capacity_rps, outcome.details.usd_per_day
     error = capacity.likely / capacity.low if capacity.low > 0.0 else 1.0
-    limit = chosen.cost.usd_per_day * max(error, 1.0)
+    limit = dollars.high if dollars is not None and dollars.high > own_usd else own_usd * max(error, 1.0)
     rivals = [c for c in outcome.candidates if c.feasible and c is not chosen]
     return [c for c in rivals if c.cost is not None and c.cost.usd_per_day <= limit]
 

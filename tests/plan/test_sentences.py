@@ -77,3 +77,15 @@ def test_the_nearest_targets_are_what_a_replica_shows_at_the_load_they_name(impo
     assert chosen.latency is not None
     assert chosen.latency.ttft_p99_s is not None
     assert 0.75 * near.ttft_p99_s <= chosen.latency.ttft_p99_s <= near.ttft_p99_s
+
+
+def test_rivals_inside_the_noise_lie_within_the_cost_that_the_plan_states() -> None:
+    answer = plan(Scenario())
+    assert answer.details is not None
+    assert answer.details.usd_per_day is not None
+    said = next(each for each in answer.warnings if each.startswith("Inside the noise"))
+    dearest_usd = answer.details.usd_per_day.high
+    for rival in answer.candidates[1:]:
+        if rival.cost is not None and rival.feasible and rival.cost.usd_per_day > dearest_usd:
+            assert f"{rival.label}," not in said
+            assert f"{rival.label} cost" not in said
