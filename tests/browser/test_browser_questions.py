@@ -39,7 +39,7 @@ def test_after_quick_changes_the_answer_is_that_of_the_last_input(server: str, b
     driver.refresh()
     until(driver, lambda d: settled(d) == said, "the last input's answer was another")
     assert "12.49" not in said
-    (table,) = all_of(driver, "[data-testid=stMain] [data-testid=stTable]")
+    (table,) = until(driver, lambda d: all_of(d, "[data-testid=stMain] [data-testid=stTable]"), "no comparison is drawn")
     widths = driver.execute_script(
         "const t = arguments[0].querySelector('table'); return [t.scrollWidth, arguments[0].clientWidth]", table
     )
