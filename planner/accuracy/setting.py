@@ -25,7 +25,8 @@ LAUNCH_S_PER_LAYER = 300e-6
 """CPU time to launch a layer's kernels where no CUDA graph replays them [s].
 
 The middle of the 100 to 500 µs a layer that engines without CUDA graphs show (published runs, 2023 to 2024), chosen with
-Llama-3.1-405B on four B200 in view (MLPerf v5.1): its median TPOT at two rates is that of decode steps of 38 ms, 0.3 a layer.
+Llama-3.1-405B on B200 and GB200 in view (MLPerf v5.1): its median TPOT on four B200 at two rates is that of decode steps of 38 ms,
+0.3 a layer. Errors of those rows are therefore no test of this figure.
 """
 _ROOM_TOKENS = 256
 _SLACK = 1.05

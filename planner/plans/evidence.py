@@ -65,8 +65,8 @@ def interval_source(draws: Draws, record: CalibrationRecord) -> str:
     if latencies < 2:
         return f"No interval: {latencies} of {DRAWS} draws of the calibration ({record.id}) could be simulated, and it takes two"
     said = (
-        f"80 % interval from {latencies} draws of the calibration's parameters and residuals ({record.id}, {record.basis}), each "
-        "simulated on the same requests"
+        f"80 % interval from {latencies} draws of the calibration's parameters ({record.id}, {record.basis}) and of how far whole "
+        "engines lie from predictions, each simulated on the same requests"
     )
     if capacities < 2:
         return f"{said}; none for capacity, replicas and cost, since {capacities} of the draws can meet the targets"
@@ -114,12 +114,14 @@ def _usd_interval(layout: Layout, chosen: Candidate, replicas: Sequence[int]) ->
         return None
     base = chosen.cost.usd_per_day
     possible = sorted(base + extra for count in replicas if (extra := _extra_usd_per_day(layout, chosen, count)) is not None)
-    low, high = (float(np.quantile(possible, q, method="nearest")) for q in (0.1, 0.9)) if possible else (base, base)
+    if len(possible) < 2:
+        return Interval(base, base, base)
+    low, high = (float(np.quantile(possible, q, method="nearest")) for q in (0.1, 0.9))
     return Interval(min(low, base), base, max(high, base))
 
 
 def _count_interval(counts: Sequence[int], likely: int) -> Interval:
-    if not counts:
+    if len(counts) < 2:
         return Interval(float(likely), float(likely), float(likely))
     low, high = (float(np.quantile(counts, q, method="nearest")) for q in (0.1, 0.9))
     return Interval(min(low, likely), float(likely), max(high, likely))

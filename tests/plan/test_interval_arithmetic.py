@@ -40,6 +40,7 @@ def test_an_interval_leaves_a_tenth_of_the_draws_on_either_side() -> None:
     tens = [float(value) for value in range(1, 11)]
     assert _interval(tens, 6.0) == Interval(1.5, 6.0, 9.5), "one draw of ten on either side, halfway to the next"
     assert _count_interval(range(1, 12), 6) == Interval(2.0, 6.0, 10.0)
+    assert _count_interval([9], 6) == _interval([9.0], 6.0) == Interval(6.0, 6.0, 6.0), "one draw is no interval"
 
 
 def test_a_ttft_that_comes_out_longer_needs_steps_that_meet_a_tighter_target() -> None:

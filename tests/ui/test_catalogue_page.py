@@ -107,13 +107,19 @@ def test_a_config_is_kept_and_planned_with(light: AppTest, tmp_path: Path, monke
     assert app.metric
 
 
+def with_a_kept_profile(app: AppTest) -> AppTest:
+    """Upload a GPU's profile on the Catalogue page and keep it."""
+    opened = catalogue(app, "GPUs")
+    opened.file_uploader(key="upload-gpu").upload("capped.toml", GPU)
+    run(opened)
+    opened.button(key="keep-gpus").click()
+    run(opened)
+    return opened
+
+
 def test_a_profile_is_kept_and_planned_with(light: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
-    app = catalogue(light, "GPUs")
-    app.file_uploader(key="upload-gpu").upload("capped.toml", GPU)
-    run(app)
-    app.button(key="keep-gpus").click()
-    run(app)
+    app = with_a_kept_profile(light)
     assert (tmp_path / "hardware_profiles" / "h100-capped.toml").exists()
     assert app.session_state["_scenario_state"].scenario.hardware.gpu_ids == ("h100-capped",)
 
@@ -155,11 +161,7 @@ def test_what_is_kept_already_is_not_offered_to_be_kept_again(
     light: AppTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
-    app = catalogue(light, "GPUs")
-    app.file_uploader(key="upload-gpu").upload("capped.toml", GPU)
-    run(app)
-    app.button(key="keep-gpus").click()
-    run(app)
+    app = with_a_kept_profile(light)
     assert "It is in your folder" in text_of(app)
     assert not any(button.key == "keep-gpus" for button in app.button)
     app.button(key="use-gpus").click()
