@@ -93,7 +93,12 @@ class Deployment:
     @property
     def activation_element_bytes(self) -> int:
         """Bytes of one activation value [B]: 2, or 4 for weights computed in fp32."""
-        return ACTIVATION_BYTES.get(self.quantization.compute_dtype, 2)
+        return activation_element_bytes(self.quantization)
+
+
+def activation_element_bytes(quantization: Quantization) -> int:
+    """Return the bytes of one activation value [B]: 2, or 4 for weights computed in fp32."""
+    return ACTIVATION_BYTES.get(quantization.compute_dtype, 2)
 
 
 class Shard(NamedTuple):
@@ -115,17 +120,20 @@ class Shard(NamedTuple):
     layers: int
 
 
-@lru_cache(maxsize=1024)
 def shard(deployment: Deployment) -> Shard:
     """Return what one GPU holds and does."""
-    model, layout = deployment.model, deployment.parallelism
-    reduces = all_reduces(model, layout)
-    message_bytes = model.hidden * deployment.activation_element_bytes
+    return _shard(deployment.model, deployment.quantization, deployment.kv_dtype, deployment.parallelism)
+
+
+@lru_cache(maxsize=1024)
+def _shard(model: ModelSpec, quantization: Quantization, kv_dtype: str, layout: Parallelism) -> Shard:
+    reduces, element_bytes = all_reduces(model, layout), activation_element_bytes(quantization)
+    message_bytes = model.hidden * element_bytes
     return Shard(
-        weights=weight_bytes(model, deployment.quantization, tp=layout.tp, pp=layout.pp, ep=layout.ep),
-        kv=kv_bytes(model, deployment.kv_dtype, tp=layout.tp, pp=layout.pp),
+        weights=weight_bytes(model, quantization, tp=layout.tp, pp=layout.pp, ep=layout.ep),
+        kv=kv_bytes(model, kv_dtype, tp=layout.tp, pp=layout.pp),
         flops=token_flops(model, tp=layout.tp, pp=layout.pp, ep=layout.ep),
-        activation_bytes_per_token=activation_bytes_per_token(model, layout, deployment.activation_element_bytes),
+        activation_bytes_per_token=activation_bytes_per_token(model, layout, element_bytes),
         all_reduces=reduces,
         all_reduce_bytes_per_token=float(reduces * message_bytes),
         layers=-(-model.layers // layout.pp),

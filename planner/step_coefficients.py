@@ -1,19 +1,20 @@
 """Step coefficients of one deployment: what a GPU of it holds and does, over the rates that a calibration record gives.
 
-Two halves meet here. `StepWork` is arithmetic on the model and the layout; `StepRates` is what silicon, engine and host reach.
-`coefficients` divides one by the other. A fit varies only the rates, so that it predicts with the very formula that plans use.
+`StepWork` is arithmetic on the model and the layout; `StepRates` is what silicon, engine and host reach. `coefficients` divides one
+by the other. A fit varies only the rates, so that it predicts with the very formula that plans use.
 """
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 from planner.calibration.records import CalibrationRecord
 from planner.calibration.schema import AllReduce, Parameter, WeightClass, by_name
-from planner.deployment import Deployment, shard
+from planner.deployment import Deployment, Parallelism, Shard, shard
 from planner.errors import InputError
 from planner.expert_share import expert_layer_share, expert_share
 from planner.hardware import GpuProfile
-from planner.models import LayerGroup, Quantization, kv_read_bytes
+from planner.models import LayerGroup, ModelSpec, Quantization, kv_read_bytes
 from planner.step_model import StepCoefficients, smooth_max
 
 SIXTEEN_BIT = ("bf16", "fp16", "fp32")
@@ -164,17 +165,20 @@ def coefficients(work: StepWork, rates: StepRates) -> StepCoefficients:
 def _decode_s(read_bytes: float, flops: float, rates: StepRates) -> float:
     """Return the time that one cached token costs a decode row [s]: reading it or multiplying with it.
 
-    Both grow with the context alone, so their join is one figure; only latent attention, which shares one cache among all heads,
-    comes near its compute side.
+    Both grow with the context alone, so their join is one figure; only latent attention comes near its compute side.
     """
     return float(smooth_max(read_bytes / rates.kv_bytes_per_s, flops / rates.attention_flops_per_s, rates.inverse_p))
 
 
 def work_of(deployment: Deployment) -> StepWork:
     """Return what one GPU of a deployment holds, moves and computes."""
-    part = shard(deployment)
-    layout, model = deployment.parallelism, deployment.model
-    read = kv_read_bytes(model, deployment.kv_dtype, tp=layout.tp, pp=layout.pp)
+    model, kept = deployment.model, shard(deployment)
+    return _work(model, deployment.kv_dtype, deployment.parallelism, kept, deployment.activation_element_bytes)
+
+
+@lru_cache(maxsize=1024)
+def _work(model: ModelSpec, kv_dtype: str, layout: Parallelism, part: Shard, element_bytes: int) -> StepWork:
+    read = kv_read_bytes(model, kv_dtype, tp=layout.tp, pp=layout.pp)
     experts = tuple(group for group in model.groups if group.kind == "moe")
     expert_flops = routed_flops(experts) / (layout.pp * layout.tp)
     return StepWork(
@@ -199,7 +203,7 @@ def work_of(deployment: Deployment) -> StepWork:
         activation_bytes_per_token=part.activation_bytes_per_token,
         all_reduces=float(part.all_reduces),
         all_reduce_bytes_per_token=part.all_reduce_bytes_per_token,
-        hop_bytes_per_token=float(model.hidden * deployment.activation_element_bytes),
+        hop_bytes_per_token=float(model.hidden * element_bytes),
         expert_miss_ratio=expert_miss_ratio(experts),
     )
 
@@ -229,8 +233,7 @@ def rates_of(deployment: Deployment, record: CalibrationRecord) -> StepRates:
     kv_rate = kv_share.value * _bandwidth(gpu, record) if kv_share else memory_rate(gpu, record, "bf16")
     cost = all_reduce_cost(record, deployment.parallelism.tp)
     hop = all_reduce_cost(record, 2 if deployment.parallelism.pp > 1 else 1)
-    attention = record.attention_efficiency
-    fraction = record.activation_bandwidth_fraction
+    attention, fraction = record.attention_efficiency, record.activation_bandwidth_fraction
     host = record.host
     experts = record.expert_compute_efficiency or record.compute_efficiency
     return StepRates(

@@ -1,8 +1,9 @@
 """What one GPU keeps of a model for as long as the engine runs: weights as PyTorch allocates them, and tables beside them."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
-from planner.deployment import Deployment, shard
+from planner.deployment import Deployment, Parallelism, shard
 from planner.models import ATTENTION_KINDS, LayerGroup, ModelSpec, Quantization
 from planner.units import MIB
 
@@ -19,10 +20,16 @@ def held_weights_bytes(deployment: Deployment) -> float:
     The weights of planner.models.weight_bytes, a vision tower in 16 bit split over tp, the table of rotary positions, and what
     PyTorch's allocator adds by rounding. Against 39 start-up logs of vLLM 0.19 the text models' weights agree to 0.03 GiB.
     """
-    model, layout = deployment.model, deployment.parallelism
+    return shard(deployment).weights.total + _beside_weights_bytes(
+        deployment.model, deployment.quantization, deployment.parallelism
+    )
+
+
+@lru_cache(maxsize=1024)
+def _beside_weights_bytes(model: ModelSpec, quantization: Quantization, layout: Parallelism) -> float:
     vision_bytes = model.vision_params * _VISION_BYTES / layout.tp
-    rounding_bytes = allocator_rounding_bytes(model, deployment.quantization, layout.tp) / layout.pp
-    return shard(deployment).weights.total + vision_bytes + position_table_bytes(model) + rounding_bytes
+    rounding_bytes = allocator_rounding_bytes(model, quantization, layout.tp) / layout.pp
+    return vision_bytes + position_table_bytes(model) + rounding_bytes
 
 
 def position_table_bytes(model: ModelSpec) -> float:

@@ -9,6 +9,7 @@ few for recurrent state.
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from planner.deployment import Deployment
@@ -140,6 +141,11 @@ def resolved_block_tokens(deployment: Deployment) -> int:
 
 def cache_types(model: ModelSpec, kv_dtype: str, tp: int) -> Counter[CacheType]:
     """Return the model's cache types with the number of layers of each; a layer with two caches counts in both."""
+    return Counter(dict(_cache_types(model, kv_dtype, tp)))
+
+
+@lru_cache(maxsize=1024)
+def _cache_types(model: ModelSpec, kv_dtype: str, tp: int) -> tuple[tuple[CacheType, int], ...]:
     types: Counter[CacheType] = Counter()
     for group in model.groups:
         if group.kind not in MIXER_KINDS:
@@ -152,7 +158,7 @@ def cache_types(model: ModelSpec, kv_dtype: str, tp: int) -> Counter[CacheType]:
             types[CacheType(kind, held.window_bytes_per_token, 0.0, group.window_tokens)] += group.count
         if held.state_bytes_per_sequence > 0:
             types[CacheType("state", 0.0, held.state_bytes_per_sequence, None)] += group.count
-    return types
+    return tuple(types.items())
 
 
 class _Held(NamedTuple):

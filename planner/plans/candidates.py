@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from planner.deployment import Deployment, Parallelism
 from planner.engines import EngineConfig, Usage, engine_defaults
@@ -12,7 +13,7 @@ from planner.hardware.catalogue import gpu_index
 from planner.hardware.reading import close_matches
 from planner.models import QUANTIZATIONS, ModelSpec, Quantization, tp_refusal
 from planner.pricing import Tariff, fleet_usd_per_hour
-from planner.scenario import HardwareChoice, Scenario
+from planner.scenario import EngineChoice, HardwareChoice, Scenario
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8, 16)
 COMPARED_VENDORS = ("NVIDIA", "AMD")
@@ -120,9 +121,13 @@ def kv_dtype_for(scenario: Scenario, quantization: Quantization) -> str:
 
 def engine_for(scenario: Scenario, layout: Layout, max_model_len: int) -> EngineConfig:
     """Return the engine's own settings on this GPU, with what the user holds fixed and a context that the workload needs."""
-    choice = scenario.engine
     usage: Usage = "offline" if scenario.targets.offline else "server"
-    config = engine_defaults(choice.engine, choice.version, layout.gpu, layout.tensor_parallel, usage=usage)
+    return _engine_of(scenario.engine, layout.gpu, layout.tensor_parallel, usage, max_model_len)
+
+
+@lru_cache(maxsize=1024)
+def _engine_of(choice: EngineChoice, gpu: GpuProfile, tensor_parallel: int, usage: Usage, max_model_len: int) -> EngineConfig:
+    config = engine_defaults(choice.engine, choice.version, gpu, tensor_parallel, usage=usage)
     held = {name: value for name in ("gpu_memory_utilization", "block_size") if (value := getattr(choice, name)) is not None}
     return config.replace(max_model_len=max_model_len, **held)
 

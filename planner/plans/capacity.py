@@ -97,8 +97,7 @@ class Demand:
     @property
     def longest_tokens(self) -> int:
         """Tokens of the longest prompt with its output, in the larger sample [token]."""
-        base = replace(self, count=max(self.count, ANSWER_REQUESTS)).requests()
-        return int((base.prompt_tokens + base.output_tokens).max())
+        return _longest(replace(self, count=max(self.count, ANSWER_REQUESTS)))
 
 
 def demand_for(workload: Workload, count: int, seed: int) -> Demand:
@@ -147,6 +146,12 @@ def _cached(requests: Requests, cache_tokens: int) -> npt.NDArray[np.int64] | No
         return None
     hits = prefix_hits(hashes, requests.prompt_tokens, max(cache_tokens // hashes.block_tokens, 1))
     return np.minimum(hits, requests.prompt_tokens - 1)
+
+
+@lru_cache(maxsize=64)
+def _longest(demand: Demand) -> int:
+    base = demand.requests()
+    return int((base.prompt_tokens + base.output_tokens).max())
 
 
 @lru_cache(maxsize=32)

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.fleet import Replicas
-from planner.parallel import in_parallel
+from planner.parallel import in_parallel, together
 from planner.plans.candidates import Layout
 from planner.plans.capacity import Demand
 from planner.plans.knobs import (
@@ -24,7 +24,7 @@ from planner.plans.knobs import (
 )
 from planner.plans.rates import Probe
 from planner.plans.results import Candidate, Knobs
-from planner.plans.search import Hint, answer
+from planner.plans.search import Hint, answer, capacity_with
 from planner.plans.starting import Engine, Question, default_knobs, final
 
 _USELESS_SHARE = 1 / 32
@@ -59,9 +59,13 @@ def measured(question: Question, layout: Layout, engine: Engine, sketch: Candida
     if best is None:
         knobs = default_knobs(question.scenario, engine.deployment)
         return Measured(answer(large, layout, engine, knobs), None, question.demand)
-    candidate = answer(large, layout, engine, best.knobs, Hint(best.near[best.knobs].rate_rps))
-    beyond_rps = (candidate.capacity_rps or best.rate_rps * _USELESS_SHARE) * _CLEARLY_MORE
-    better = _first_holding(large, engine, best, beyond_rps)
+    capacity = capacity_with(large, engine, best.knobs, Hint(best.near[best.knobs].rate_rps))
+    beyond_rps = (capacity.rate_rps or best.rate_rps * _USELESS_SHARE) * _CLEARLY_MORE
+    candidate, own = together(
+        lambda: answer(large, layout, engine, best.knobs, Hint(found=capacity)),
+        lambda: probe_with(large, engine, best.knobs, beyond_rps),
+    )
+    better = _first_holding(large, engine, best, own, beyond_rps)
     anew = best_knobs(large, engine, better, beyond_rps) if better is not None else None
     if anew is None:
         return _with_fewer(question, layout, engine, Measured(candidate, best, question.demand))
@@ -125,9 +129,11 @@ def holds_on_largest(question: Question, engine: Engine, sketch: Candidate) -> b
     return seen is not None and seen.held
 
 
-def _first_holding(large: Question, engine: Engine, best: BestKnobs, rate_rps: float) -> Knobs | None:
-    """Return settings that carry, on the largest sample, a rate beyond what the best carry; None when no rival does."""
-    own = probe_with(large, engine, best.knobs, rate_rps)
+def _first_holding(large: Question, engine: Engine, best: BestKnobs, own: Probe | None, rate_rps: float) -> Knobs | None:
+    """Return settings that carry, on the largest sample, a rate beyond what the best carry; None when no rival does.
+
+    own : what the best ones did there at that rate
+    """
     rivals = _rivals(large, engine, best, own)
     probes = in_parallel(lambda knobs: probe_with(large, engine, knobs, rate_rps), rivals)
     held = {knobs: found.miss for knobs, found in zip(rivals, probes, strict=True) if found is not None and found.held}

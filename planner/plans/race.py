@@ -8,6 +8,7 @@ all of them would give, for a tenth of the simulations; the figures of the other
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from planner.calibration.records import CalibrationRecord
 from planner.fleet import replicas_for
@@ -22,7 +23,8 @@ from planner.plans.results import Candidate, Knobs
 from planner.plans.screen import traffic_of
 from planner.plans.search import Hint, answer, has_no_machine
 from planner.plans.starting import Engine, Question, coarse, default_knobs, final, plain_blocks, replica_of, start, with_knobs
-from planner.queueing import ReplicaLimits, fluid_limit, lone_floor
+from planner.queueing import Floor, FluidLimit, ReplicaLimits, Traffic, fluid_limit, lone_floor
+from planner.step_model import StepCoefficients
 
 _BOUND_MARGIN = 0.7
 _LIKELY_SHARE = 0.68
@@ -95,8 +97,7 @@ def _entrant(question: Question, place: int, layout: Layout, engine: Engine) -> 
     if not fitted.memory.fits or has_no_machine(layout):
         return Entrant(place, layout, engine, 0.0, 0.0, slow=True)
     replica = replica_of(_roomiest(question, fitted), question.demand)
-    flow = fluid_limit(traffic, _limits(replica, knobs), replica.coefficients, targets.tpot_p99_s)
-    floor = lone_floor(traffic, replica.coefficients)
+    flow, floor = _bounds(traffic, _limits(replica, knobs), replica.coefficients, targets.tpot_p99_s)
     ttft_s = floor.ttft_s + replica.request_s
     slow = (
         flow.within_rps <= flow.rate_rps * _USELESS_SHARE
@@ -105,6 +106,11 @@ def _entrant(question: Question, place: int, layout: Layout, engine: Engine) -> 
     )
     share = 1.0 if targets.offline else _LIKELY_SHARE
     return Entrant(place, layout, engine, flow.rate_rps / _BOUND_MARGIN, flow.within_rps * share, slow=slow)
+
+
+@lru_cache(maxsize=4096)
+def _bounds(traffic: Traffic, limits: ReplicaLimits, c: StepCoefficients, tpot_s: float | None) -> tuple[FluidLimit, Floor]:
+    return fluid_limit(traffic, limits, c, tpot_s), lone_floor(traffic, c)
 
 
 def _roomiest(question: Question, fitted: Engine) -> Engine:
@@ -209,12 +215,16 @@ def _challenged(race: Race, best: int) -> bool:
         trials = in_parallel(lambda rival: tried_at(race.question, rival[1].engine, rival[0]), wave)
         held = [(entrant, trial) for (_, entrant), trial in zip(wave, trials, strict=True) if trial.held]
         race.trials |= {entrant.place: trial for (_, entrant), trial in zip(wave, trials, strict=True) if not trial.held}
-        for entrant, trial in held:
+        for (entrant, _), sketch in zip(held, in_parallel(lambda each: _sketch_of(race.question, *each), held), strict=True):
             race.trials.pop(entrant.place, None)
-            race.sketches[entrant.place] = answer(race.question, entrant.layout, entrant.engine, trial.knobs, Hint(trial.rate_rps))
+            race.sketches[entrant.place] = sketch
         if held:
             return True
     return False
+
+
+def _sketch_of(question: Question, entrant: Entrant, trial: Trial) -> Candidate:
+    return answer(question, entrant.layout, entrant.engine, trial.knobs, Hint(trial.rate_rps))
 
 
 def _looked_at_again(race: Race, best: int) -> bool:

@@ -21,6 +21,7 @@ _USELESS_SHARE = 0.1
 _FIRST_STRIDE = 1.15
 _MARGIN = 1.1
 _NEAR = 1.0175
+_WIDE = 0.1
 _LEAST_RPS = 1e-3
 _LEAST_S = 1e-9
 
@@ -101,17 +102,28 @@ def capacity_from(demand: Demand, replica: Replica, knobs: Knobs, targets: Targe
 def capacity_near(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, guess_rps: float) -> Capacity:
     """Return what `capacity_from` finds, two rates at a time: for the largest sample, one run of which keeps a core busy.
 
-    A guess that is right to 1.7 % costs four runs in two rounds.
+    A guess that is right to 1.7 % costs four runs in two rounds. Further off, each pair lies around where the line through what
+    two runs missed by crosses the target.
     """
     if targets.offline or guess_rps <= 0.0:
         return capacity_of(demand, replica, knobs, targets)
     low, high = _both(demand, replica, knobs, (guess_rps / _NEAR, guess_rps * _NEAR))
+    for stride in range(_STRIDES):
+        if meets(low, targets) and not meets(high, targets):
+            break
+        around_rps = _crossing_rps(low, high, targets, within=_FIRST_STRIDE ** (2**stride))
+        lower, upper = _both(demand, replica, knobs, (around_rps / _NEAR, around_rps * _NEAR))
+        if meets(low, targets):
+            low, high = (lower, upper) if meets(lower, targets) else (high, lower)
+        else:
+            low, high = (upper, low) if meets(upper, targets) else (lower, upper)
     if not meets(low, targets) or meets(high, targets):
-        edge = low if not meets(low, targets) else high
-        return capacity_from(demand, replica, knobs, targets, edge.rate_rps)
-    while math.log(high.rate_rps / low.rate_rps) >= _PRECISION:
-        third = (high.rate_rps / low.rate_rps) ** (1 / 3)
-        lower, upper = _both(demand, replica, knobs, (low.rate_rps * third, high.rate_rps / third))
+        return capacity_from(demand, replica, knobs, targets, low.rate_rps)
+    while (width := math.log(high.rate_rps / low.rate_rps)) >= _PRECISION:
+        around_rps, ratio = math.sqrt(low.rate_rps * high.rate_rps), math.exp(width / 6.0)
+        if width >= _WIDE:
+            around_rps, ratio = _crossing_rps(low, high, targets, within=1.0), _NEAR
+        lower, upper = _both(demand, replica, knobs, (around_rps / ratio, around_rps * ratio))
         if not meets(lower, targets):
             high = lower
         elif not meets(upper, targets):
@@ -120,6 +132,25 @@ def capacity_near(demand: Demand, replica: Replica, knobs: Knobs, targets: Targe
             low = upper
     peak = max(low.running_peak or 0, high.running_peak or 0)
     return Capacity(low.rate_rps, missed_target(high, targets), low, peak)
+
+
+def _crossing_rps(low: Latency, high: Latency, targets: Targets, within: float) -> float:
+    """Return the rate at which the line through two runs, of the logarithms of rate and miss, crosses the target [request/s].
+
+    within : how far beyond them at most, as a ratio [1]; so far where the line doesn't rise
+
+    A pair around it lies inside the two where they bracket it, else beside them.
+    """
+    below, above = miss(low, targets), miss(high, targets)
+    start, end = math.log(low.rate_rps), math.log(high.rate_rps)
+    margin, reach = 1.5 * math.log(_NEAR), max(math.log(within), 1.5 * math.log(_NEAR))
+    upwards = below <= 0.0
+    crossing = start - below * (end - start) / (above - below) if above > below else math.inf if upwards else -math.inf
+    if upwards and above > 0.0:
+        return math.exp(min(max(crossing, start + margin), end - margin))
+    if upwards:
+        return math.exp(min(max(crossing, end + margin), end + reach))
+    return math.exp(max(min(crossing, start - margin), start - reach))
 
 
 def _both(demand: Demand, replica: Replica, knobs: Knobs, rates_rps: tuple[float, float]) -> list[Latency]:

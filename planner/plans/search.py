@@ -66,7 +66,7 @@ def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, hin
     too_long = _too_long(question, fitted, refused_share(demand, replica))
     if too_long is not None:
         return rejected(question, layout, too_long, **known)
-    capacity = _capacity(demand, replica, knobs, scenario.targets, hint)
+    capacity = _capacity_of(demand, replica, knobs, scenario.targets, hint)
     known["binds"] = capacity.binds
     if capacity.rate_rps is None:
         return rejected(question, layout, _misses(capacity, scenario), latency=capacity.latency, **known)
@@ -83,7 +83,14 @@ def answer(question: Question, layout: Layout, engine: Engine, knobs: Knobs, hin
     return _possible(question, layout, known | {"tariff": tariff})
 
 
-def _capacity(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, hint: Hint) -> Capacity:
+def capacity_with(question: Question, engine: Engine, knobs: Knobs, hint: Hint = NO_HINT) -> Capacity:
+    """Return the capacity that `answer` finds with these settings, with which the engine starts."""
+    question.check()
+    fitted = with_knobs(engine, knobs, question.scenario.engine.logged_kv_tokens)
+    return _capacity_of(question.demand, replica_of(fitted, question.demand), knobs, question.scenario.targets, hint)
+
+
+def _capacity_of(demand: Demand, replica: Replica, knobs: Knobs, targets: Targets, hint: Hint) -> Capacity:
     if hint.found is not None:
         return hint.found
     if hint.missed_rps is not None:
