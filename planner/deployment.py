@@ -202,15 +202,16 @@ class Link(NamedTuple):
 def link_for(gpu: GpuProfile, tp: int, node: Node | None = None) -> Link | None:
     """Return the link that an all-reduce among `tp` GPUs uses; None for one GPU, which needs none.
 
-    node : the machine, where its own fast link is smaller than the GPU's
+    node : the machine; None for any, which then has no link that is sold separately
 
-    In a mesh a GPU has one link to each other, so a group of `tp` uses tp - 1 of them.
+    In a mesh a GPU has one link to each other, so a group of `tp` uses tp - 1 of them. PCIe's rate is that of its data sheet, of
+    which calibrations give the share that an all-reduce reaches.
     """
     if tp < 1:
         raise InputError("parallelism.tp", tp, "must be at least 1", "Give the GPUs that share one model")
     if tp == 1:
         return None
-    fast = gpu.link
+    fast = gpu.link if node is not None else gpu.usual_link
     joined = 1 if fast is None else fast.domain_gpus
     topology = "host" if fast is None else fast.topology
     if node is not None:
@@ -225,9 +226,21 @@ def link_for(gpu: GpuProfile, tp: int, node: Node | None = None) -> Link | None:
         reason = f"{node.name} holds {node.gpu_count} GPUs, so {tp} reduce over the network between machines"
         return Link("network", "host", None, in_fast_domain=False, reason=reason)
     pcie = (node.pcie if node is not None else None) or gpu.pcie
-    speed = None if pcie is None else (pcie.achieved_bytes_per_s or pcie.theoretical_bytes_per_s)
-    why = f"{gpu.name} has no fast link here" if joined == 1 or fast is None else f"{fast.kind} joins only {joined} GPUs"
-    return Link("PCIe", "host", speed, in_fast_domain=False, reason=f"{why}, so {tp} reduce over PCIe and the host")
+    speed = None if pcie is None else pcie.theoretical_bytes_per_s
+    return Link(
+        "PCIe", "host", speed, in_fast_domain=False, reason=f"{_why_pcie(gpu, node)}, so {tp} reduce over PCIe and the host"
+    )
+
+
+def _why_pcie(gpu: GpuProfile, node: Node | None) -> str:
+    fast = gpu.link
+    if fast is None or fast.topology == "host":
+        return f"{gpu.name} has no link beside PCIe"
+    if node is None and fast.sold_separately:
+        return f"{fast.kind} of {gpu.name} is sold separately"
+    if node is not None and node.largest_linked_gpus == 1:
+        return f"{node.name} has no {fast.kind}"
+    return f"{fast.kind} joins only {fast.domain_gpus if node is None else node.largest_linked_gpus} GPUs"
 
 
 def group_label(deployment: Deployment) -> str:

@@ -1,6 +1,7 @@
 """The offline question on a case: its present way to work, the machines that it may move to, and the engines behind them."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal
@@ -20,6 +21,7 @@ from planner.memory import memory_budget
 from planner.models import QUANTIZATIONS, ModelSpec, load_model
 from planner.plans.candidates import Layout, layouts, quantization_for
 from planner.plans.load import planned_load
+from planner.plans.machines import record_over
 from planner.pricing import Tariff
 from planner.questions import ENGINE_VERSION, LARGE_MODEL, MEMORY_BYTES, MEMORY_UTILIZATION
 from planner.scenario import HardwareChoice, ModelChoice, Scenario, scenario_from_json
@@ -101,7 +103,9 @@ def _own(case: Case) -> OfflineCase:
     gpu_id, gpus = case.deployment.gpu.id, case.deployment.gpus_per_replica
     unpriced = Machine(gpu_id, case.deployment.gpu.name, gpus, None, None, "no price is known", "no spot price is known")
     own = next((each for each in machines if each.gpu_id == gpu_id and each.gpus == gpus), unpriced)
-    known = {layout.gpu.id: layout.gpu for layout in _layouts(scenario, model)} | {gpu_id: case.deployment.gpu}
+    ways = _layouts(scenario, model)
+    known = {layout.gpu.id: layout.gpu for layout in ways} | {gpu_id: case.deployment.gpu}
+    links = {key: layout.link for key, layout in _cheapest_of(ways).items()}
     choice = scenario.engine
     held = {name: value for name in ("gpu_memory_utilization", "block_size") if (value := getattr(choice, name)) is not None}
 
@@ -113,6 +117,10 @@ def _own(case: Case) -> OfflineCase:
         return Deployment(gpu, model, quantization, kv_dtype, Parallelism(tp=machine.gpus), config)
 
     def record_of(deployment: Deployment) -> CalibrationRecord:
+        link = links.get((deployment.gpu.id, deployment.parallelism.tp))
+        return record_over(record_of_gpu(deployment), deployment.gpu, link)
+
+    def record_of_gpu(deployment: Deployment) -> CalibrationRecord:
         if choice.calibration_id is not None:
             named = load_record(choice.calibration_id)
             if named.gpu_id is None:
@@ -184,14 +192,24 @@ def _layouts(scenario: Scenario, model: ModelSpec, basis: Literal["on_demand", "
 def _machines(scenario: Scenario, model: ModelSpec) -> tuple[Machine, ...]:
     """Return the layouts that the work may move to, with their cheapest price a GPU-hour."""
     try:
-        spot = {(each.gpu.id, each.tensor_parallel): each for each in _layouts(scenario, model, "spot")}
+        spot = _cheapest_of(_layouts(scenario, model, "spot"))
     except InputError:
         spot = {}
-    return tuple(
-        _machine(layout, spot.get((layout.gpu.id, layout.tensor_parallel)))
-        for layout in _layouts(scenario, model)
-        if layout.refusal is None
-    )
+    ways = _cheapest_of(_layouts(scenario, model))
+    return tuple(_machine(layout, spot.get(key)) for key, layout in ways.items() if layout.refusal is None)
+
+
+def _cheapest_of(ways: Sequence[Layout]) -> dict[tuple[str, int], Layout]:
+    """Return the layouts by GPU and TP size; where machines differ in their link, those that rent a GPU for least."""
+    found: dict[tuple[str, int], Layout] = {}
+    for layout in sorted(ways, key=_usd_or_nothing):
+        found.setdefault((layout.gpu.id, layout.tensor_parallel), layout)
+    return {(layout.gpu.id, layout.tensor_parallel): found[layout.gpu.id, layout.tensor_parallel] for layout in ways}
+
+
+def _usd_or_nothing(layout: Layout) -> float:
+    tariff = _cheapest(layout)
+    return math.inf if tariff is None else _usd_per_gpu_hour(tariff, layout.tensor_parallel)
 
 
 def _machine(layout: Layout, spot: Layout | None) -> Machine:

@@ -37,6 +37,28 @@ def at_pair_rate(record: CalibrationRecord, gpu: GpuProfile) -> CalibrationRecor
     return record.with_values({f"all_reduce.{size}.beta_bytes_per_s": pair.beta_bytes_per_s.value for size in slower})
 
 
+def over_pcie(record: CalibrationRecord, gpu: GpuProfile, pcie_bytes_per_s: float) -> CalibrationRecord:
+    """Return a record as it holds on a machine that joins this GPU's cards by PCIe alone: their fast link isn't there.
+
+    record : as measured or taken over, its all-reduces over the GPU's own link
+    gpu : its link says which sizes were measured over it; without one, the record is over PCIe already and stays
+    pcie_bytes_per_s : PCIe's rate of one card of the machine in one direction [B/s]
+
+    Each size within the link's domain takes the prior of PCIe's median host, with its interval and source. What was measured on
+    cards whose bridge is sold separately stays: the record alone knows its machine. The textbook record has no all-reduces.
+    """
+    link = gpu.link
+    if link is None or link.topology == "host":
+        return record
+    kept = {
+        size: cost
+        for size, cost in record.all_reduce.items()
+        if size > link.domain_gpus or (link.sold_separately and cost.beta_bytes_per_s.informed_by == "data")
+    }
+    slower = {size: _as_all_reduce(_over_pcie(pcie_bytes_per_s, size)) for size in SIZES if size in record.all_reduce}
+    return record.model_copy(update={"all_reduce": slower | kept})
+
+
 class _Cost(NamedTuple):
     """Bandwidth and latency before they become parameters, with the interval of the bandwidth."""
 
@@ -63,7 +85,7 @@ def all_reduce_priors(gpu: GpuProfile) -> dict[int, AllReduce]:
 def _cost(gpu: GpuProfile, size: int) -> _Cost | None:
     link = gpu.link
     if link is None or size > link.domain_gpus or link.topology == "host":
-        return _over_pcie(gpu, size)
+        return None if gpu.pcie is None else _over_pcie(gpu.pcie.theoretical_bytes_per_s, size)
     if link.topology in {"switch", "pairs"}:
         return _over_switch(gpu, link, size)
     if link.topology == "mesh":
@@ -92,10 +114,7 @@ def _over_mesh(link: Interconnect, size: int) -> _Cost:
     return _Cost(2 * SWITCH_ALPHA_US[size] * US, beta, 0.6 * beta, 1.4 * beta, "assumed", reason)
 
 
-def _over_pcie(gpu: GpuProfile, size: int) -> _Cost | None:
-    if gpu.pcie is None:
-        return None
-    rate = gpu.pcie.theoretical_bytes_per_s
+def _over_pcie(rate: float, size: int) -> _Cost:
     low, high = _PCIE_SHARE_RANGE[size]
     reason = f"{PCIE_SHARE[size]:g} of PCIe's rate, median host, from {low:g} to {high:g}: {_TABLES}; NVIDIA/nccl issue 1639"
     return _Cost(PCIE_ALPHA_US[size] * US, PCIE_SHARE[size] * rate, low * rate, high * rate, "prior", reason)

@@ -31,6 +31,7 @@ def _row(candidate: Candidate, *, chosen: bool) -> dict[str, Cell]:
         "gpu_id": candidate.gpu_id,
         "gpu": candidate.gpu_name,
         "tensor_parallel": candidate.tensor_parallel,
+        "link": candidate.link.kind if candidate.link else None,
         "quantization": candidate.quantization_id,
         "kv_dtype": candidate.kv_dtype,
         "meets_targets": candidate.feasible,

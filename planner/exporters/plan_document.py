@@ -77,6 +77,8 @@ def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:
         lines.append(f"KV cache {chosen.memory.kv_bytes / GIB:.3g} GiB a GPU: {chosen.memory.kv_tokens:,} tokens")
     if chosen.tariff:
         lines.append(f"priced as {_tariff(chosen.tariff)}")
+    if chosen.link:
+        lines.append(f"all-reduces over {chosen.link.kind}: {chosen.link.reason}")
     if chosen.record:
         lines.append(f"step times from {chosen.record.id} ({chosen.record.basis})")
     if plan.details:
@@ -121,6 +123,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "tensor_parallel": candidate.tensor_parallel,
         "quantization": candidate.quantization_id,
         "kv_dtype": candidate.kv_dtype,
+        "link": candidate.link._asdict() if candidate.link else None,
         "rejection": asdict(candidate.rejection) if candidate.rejection else None,
         "max_num_seqs": candidate.knobs.max_num_seqs if candidate.knobs else None,
         "max_num_batched_tokens": candidate.knobs.max_num_batched_tokens if candidate.knobs else None,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.deployment import Deployment, Parallelism
+from planner.deployment import Deployment, Link, Parallelism
 from planner.engines import EngineConfig, Usage, engine_defaults
 from planner.errors import InputError
 from planner.fleet import Placement, place
@@ -12,6 +12,7 @@ from planner.hardware import GpuProfile, Price, list_prices, load_gpu, nodes_for
 from planner.hardware.catalogue import gpu_index
 from planner.hardware.reading import close_matches
 from planner.models import QUANTIZATIONS, ModelSpec, Quantization, tp_refusal
+from planner.plans.machines import by_link, machines_by_name
 from planner.pricing import Tariff, fleet_usd_per_hour
 from planner.scenario import EngineChoice, HardwareChoice, Scenario
 
@@ -22,16 +23,23 @@ _LARGEST_UNPRICED_MACHINE = 8
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A GPU and a tensor-parallel size, with the machines that hold it; refusal says why the model can't be split so."""
+    """A GPU and a tensor-parallel size, with the machines that hold it.
+
+    refusal : why the model can't be split so
+    link : what a replica's all-reduces travel over on these machines; None for one GPU
+    several_links : other machines join the same GPUs by another link, which is a layout of its own
+    """
 
     gpu: GpuProfile
     tensor_parallel: int
     tariffs: tuple[Tariff, ...]
     refusal: str | None
+    link: Link | None = None
+    several_links: bool = False
 
 
 def layouts(scenario: Scenario, model: ModelSpec, quantization: Quantization) -> tuple[Layout, ...]:
-    """Return every GPU × TP size that the scenario allows, in the order of the catalogue.
+    """Return every GPU × TP size × link that the scenario allows, in the order of the catalogue.
 
     Without named GPUs: every NVIDIA and AMD GPU with a price that matches the scenario's provider, region and price basis (other
     makers' chips need engine builds of their own: name one to plan on it). TP sizes: those that a machine with a matching price
@@ -39,14 +47,16 @@ def layouts(scenario: Scenario, model: ModelSpec, quantization: Quantization) ->
     """
     choice = scenario.hardware
     _check_market(choice)
-    prices = prices_by_gpu(choice)
+    prices, machines = prices_by_gpu(choice), machines_by_name()
     found: list[Layout] = []
     for gpu in _gpus(choice):
         tariffs = tariffs_for(gpu.id, choice, prices.get(gpu.id, ()))
         if not tariffs and not choice.gpu_ids:
             continue
         sizes = tuple(dict.fromkeys(choice.tensor_parallel)) or _sizes(tariffs)
-        found.extend(Layout(gpu, size, tariffs, tp_refusal(model, size, quantization)) for size in sizes)
+        for size in sizes:
+            refusal, groups = tp_refusal(model, size, quantization), by_link(gpu, size, tariffs, machines)
+            found.extend(Layout(gpu, size, members, refusal, link, len(groups) > 1) for link, members in groups)
     if not found:
         raise InputError(
             "hardware",

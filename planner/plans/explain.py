@@ -105,6 +105,7 @@ def warnings_of(outcome: Outcome, extra: Sequence[str] = ()) -> tuple[str, ...]:
             f"In {outcome.details.impossible_draws} draws of the calibration no rate meets the targets on {chosen.gpu_name}: "
             "the plan stands near what this GPU can do. Measure it before you rely on it."
         )
+    found.extend(_link(chosen))
     found.extend(_idle(chosen))
     found.extend(_unpriced(outcome, chosen))
     near = _inside_the_noise(outcome, chosen)
@@ -127,6 +128,20 @@ def _unmeasured_precision(question: Question, gpu_name: str, record: Calibration
     range_of_share = f"{share.low:.2f} to {share.high:.2f} of its peak FLOP/s"
     text = f"Step times of {gpu_name} in {dtype} are scaled from those it was measured in ({range_of_share})"
     return [f"{text}: measure it at this precision before you rent many."]
+
+
+def _link(chosen: Candidate) -> list[str]:
+    """Return what the all-reduces are timed over, where another machine with these GPUs may have another link."""
+    link = chosen.link
+    fast = chosen.deployment.gpu.link if chosen.deployment is not None else None
+    if link is None or fast is None:
+        return []
+    if not link.in_fast_domain:
+        return [f"All-reduces are timed over {link.kind}: {link.reason}. A machine that joins them faster may need fewer GPUs."]
+    if not fast.sold_separately:
+        return []
+    where = f"{chosen.tariff.provider} {chosen.tariff.instance}" if chosen.tariff is not None else "your machine"
+    return [f"All-reduces are timed over {link.kind}, which is sold separately: check that {where} has it."]
 
 
 def _idle(chosen: Candidate) -> list[str]:

@@ -42,7 +42,8 @@ def _proposal(question: Question, candidate: Candidate) -> tuple[float, NearestF
         update={"gpu_ids": (candidate.gpu_id,), "tensor_parallel": (candidate.tensor_parallel,)}
     )
     narrowed = replace(question, scenario=question.scenario.model_copy(update={"hardware": hardware}))
-    layout = layouts(narrowed.scenario, question.model, question.quantization)[0]
+    ways = layouts(narrowed.scenario, question.model, question.quantization)
+    layout = next(layout for layout in ways if layout.link == candidate.link)
     engine = start(narrowed, layout, records_of(narrowed, [layout])[layout.gpu.id])
     if not isinstance(engine, Engine):
         return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.calibration.records import CalibrationRecord
-from planner.deployment import Deployment
+from planner.deployment import Deployment, Link
 from planner.fleet import Replicas
 from planner.memory import MemoryBudget
 from planner.pricing import Cost, Tariff
@@ -128,7 +128,11 @@ class DefaultKnobs:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Candidate:
-    """One way to serve the scenario: a GPU, a layout and its settings, or the reason why not."""
+    """One way to serve the scenario: a GPU, a layout and its settings, or the reason why not.
+
+    link : what a replica's all-reduces travel over; None for one GPU
+    several_links : other machines join the same GPUs by another link, which is a candidate of its own
+    """
 
     gpu_id: str
     gpu_name: str
@@ -147,6 +151,8 @@ class Candidate:
     replicas: Replicas | None = None
     cost: Cost | None = None
     tariff: Tariff | None = None
+    link: Link | None = None
+    several_links: bool = False
 
     @property
     def feasible(self) -> bool:
@@ -155,8 +161,11 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """Short name: GPU and TP size."""
-        return f"{self.gpu_name} × {self.tensor_parallel}" if self.tensor_parallel > 1 else self.gpu_name
+        """Short name: GPU and TP size, and the link where machines differ in it."""
+        if self.tensor_parallel == 1:
+            return self.gpu_name
+        over = f" over {self.link.kind}" if self.link is not None and self.several_links else ""
+        return f"{self.gpu_name} × {self.tensor_parallel}{over}"
 
     def __repr__(self) -> str:
         figures = [

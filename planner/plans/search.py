@@ -175,6 +175,8 @@ def _possible(question: Question, layout: Layout, known: dict[str, Any]) -> Cand
         quantization_id=question.quantization.id,
         kv_dtype=deployment.kv_dtype,
         rejection=None,
+        link=layout.link,
+        several_links=layout.several_links,
         **known,
     )
 

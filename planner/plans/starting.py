@@ -13,6 +13,7 @@ from planner.memory import MemoryBudget, memory_budget
 from planner.models import ModelSpec, Quantization
 from planner.plans.candidates import Layout, deployment_for
 from planner.plans.capacity import ANSWER_REQUESTS, COARSE_REQUESTS, Demand, Replica
+from planner.plans.machines import record_over
 from planner.plans.progress import Check, unchecked
 from planner.plans.results import Candidate, Knobs, PlannedLoad, Reason, Rejection
 from planner.pricing import TokenVolume
@@ -71,11 +72,11 @@ def final(question: Question) -> Question:
 
 
 def start(question: Question, layout: Layout, record: CalibrationRecord) -> Engine | Candidate:
-    """Return the engine of a layout, or the candidate rejected before any simulation.
+    """Return the engine of a layout, or the candidate rejected before any simulation; record : of its GPU, whatever the link.
 
     An engine that would not start with its own settings is tried with smaller token budgets, whose activations leave more memory.
     """
-    scenario = question.scenario
+    scenario, record = question.scenario, record_over(record, layout.gpu, layout.link)
     if layout.refusal is not None:
         return rejected(question, layout, Rejection("layout is not legal", layout.refusal, "Choose another TP size", None))
     try:
@@ -134,6 +135,8 @@ def rejected(question: Question, layout: Layout, rejection: Rejection, **known: 
         quantization_id=question.quantization.id,
         kv_dtype="auto",
         rejection=rejection,
+        link=layout.link,
+        several_links=layout.several_links,
         **known,
     )
 

@@ -87,7 +87,8 @@ def test_more_gpus_never_hold_more() -> None:
     [
         ("h100-80g-sxm", 8, "NVLink", "switch", True),
         ("l40s", 2, "PCIe", "host", False),
-        ("h100-94g-nvl", 2, "NVLink", "pairs", True),
+        ("mi300x", 2, "xGMI", "mesh", True),
+        ("h100-94g-nvl", 2, "PCIe", "host", False),
         ("h100-94g-nvl", 4, "PCIe", "host", False),
     ],
 )
@@ -97,6 +98,20 @@ def test_the_link_depends_on_how_many_reduce(gpu_id: str, tp: int, kind: str, to
     assert link.kind.startswith(kind)
     assert (link.topology, link.in_fast_domain) == (topology, fast)
     assert str(tp) in link.reason
+
+
+def test_a_bridge_is_only_where_the_machine_has_it() -> None:
+    gpu = load_gpu("h100-94g-nvl")
+    anywhere, bridged, beyond = link_for(gpu, 2), link_for(gpu, 2, load_node("h100-nvl-pair")), link_for(gpu, 4)
+    assert anywhere is not None
+    assert "sold separately" in anywhere.reason
+    assert bridged is not None
+    assert (bridged.kind, bridged.unidirectional_bytes_per_s) == ("NVLink4 bridge", 300e9)
+    assert beyond is not None
+    assert beyond.unidirectional_bytes_per_s == 63e9
+    plain = link_for(load_gpu("h100-80g-pcie"), 2, load_node("h100-pcie-host"))
+    assert plain is not None
+    assert "Server with eight H100 PCIe has no NVLink4 bridge" in plain.reason
 
 
 def test_one_gpu_needs_no_link_and_none_is_an_error() -> None:
