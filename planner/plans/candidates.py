@@ -69,13 +69,14 @@ def layouts(scenario: Scenario, model: ModelSpec, quantization: Quantization) ->
 
 def _check_market(choice: HardwareChoice) -> None:
     """Raise InputError when a price, a provider or a region of the scenario belongs to nothing that is known."""
-    gpus = gpu_index()
+    gpus = gpu_index() if choice.usd_per_gpu_hour else {}
     for gpu_id, usd_per_hour in choice.usd_per_gpu_hour.items():
         if gpu_id not in gpus:
             bound = f"is the price of no known accelerator; known near it: {close_matches(gpu_id, gpus)}"
             raise InputError(f"hardware.usd_per_gpu_hour.{gpu_id}", usd_per_hour, bound, "Correct the id")
     for field in ("provider", "region"):
-        wanted, known = getattr(choice, field), {getattr(price, field) for price in list_prices()}
+        wanted = getattr(choice, field)
+        known = set() if wanted is None else {getattr(price, field) for price in list_prices()}
         if wanted is not None and wanted not in known:
             bound, remedy = f"has no price; known near it: {close_matches(wanted, known)}", f"Choose a known {field} or none"
             raise InputError(f"hardware.{field}", wanted, bound, remedy)
