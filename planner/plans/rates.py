@@ -1,6 +1,7 @@
 """The largest rate at which one replica meets its targets: searches over rates, each of which is one simulation."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,6 +22,7 @@ _USELESS_SHARE = 0.1
 _FIRST_STRIDE = 1.15
 _MARGIN = 1.1
 _NEAR = 1.0175
+_PAIRS = 14
 _WIDE = 0.1
 _LEAST_RPS = 1e-3
 _LEAST_S = 1e-9
@@ -107,50 +109,41 @@ def capacity_near(demand: Demand, replica: Replica, knobs: Knobs, targets: Targe
     """
     if targets.offline or guess_rps <= 0.0:
         return capacity_of(demand, replica, knobs, targets)
-    low, high = _both(demand, replica, knobs, (guess_rps / _NEAR, guess_rps * _NEAR))
-    for stride in range(_STRIDES):
-        if meets(low, targets) and not meets(high, targets):
-            break
-        around_rps = _crossing_rps(low, high, targets, within=_FIRST_STRIDE ** (2**stride))
-        lower, upper = _both(demand, replica, knobs, (around_rps / _NEAR, around_rps * _NEAR))
-        if meets(low, targets):
-            low, high = (lower, upper) if meets(lower, targets) else (high, lower)
+    around_rps, ratio = guess_rps, _NEAR
+    met: Latency | None = None
+    missed: Latency | None = None
+    for turn in range(_PAIRS):
+        pair = _both(demand, replica, knobs, (around_rps / ratio, around_rps * ratio))
+        holds = [meets(run, targets) for run in pair]
+        met = pair[1] if all(holds) else pair[0] if holds[0] else met
+        missed = pair[0] if not holds[0] else pair[1] if not holds[1] else missed
+        if met is None or missed is None:
+            around_rps = _crossing_rps(pair, targets, met, missed, _FIRST_STRIDE ** (2 ** min(turn, _STRIDES - 1)))
+            continue
+        width = math.log(missed.rate_rps / met.rate_rps)
+        if width < _PRECISION:
+            peak = max(met.running_peak or 0, missed.running_peak or 0)
+            return Capacity(met.rate_rps, missed_target(missed, targets), met, peak)
+        if width < _WIDE or turn > _STRIDES:
+            around_rps, ratio = math.sqrt(met.rate_rps * missed.rate_rps), math.exp(width / 6.0)
         else:
-            low, high = (upper, low) if meets(upper, targets) else (lower, upper)
-    if not meets(low, targets) or meets(high, targets):
-        return capacity_from(demand, replica, knobs, targets, low.rate_rps)
-    while (width := math.log(high.rate_rps / low.rate_rps)) >= _PRECISION:
-        around_rps, ratio = math.sqrt(low.rate_rps * high.rate_rps), math.exp(width / 6.0)
-        if width >= _WIDE:
-            around_rps, ratio = _crossing_rps(low, high, targets, within=1.0), _NEAR
-        lower, upper = _both(demand, replica, knobs, (around_rps / ratio, around_rps * ratio))
-        if not meets(lower, targets):
-            high = lower
-        elif not meets(upper, targets):
-            low, high = lower, upper
-        else:
-            low = upper
-    peak = max(low.running_peak or 0, high.running_peak or 0)
-    return Capacity(low.rate_rps, missed_target(high, targets), low, peak)
+            around_rps = _crossing_rps(pair, targets, met, missed, 1.0)
+    return capacity_from(demand, replica, knobs, targets, around_rps)
 
 
-def _crossing_rps(low: Latency, high: Latency, targets: Targets, within: float) -> float:
-    """Return the rate at which the line through two runs, of the logarithms of rate and miss, crosses the target [request/s].
+def _crossing_rps(pair: Sequence[Latency], targets: Targets, met: Latency | None, missed: Latency | None, reach: float) -> float:
+    """Return the rate at which the line through a pair of runs, of the logarithms of rate and miss, crosses the target [request/s].
 
-    within : how far beyond them at most, as a ratio [1]; so far where the line doesn't rise
-
-    A pair around it lies inside the two where they bracket it, else beside them.
+    met, missed : runs between which it must lie, with room for a pair around it; None where none is known yet
+    reach : how far beyond the pair it may lie then, as a ratio [1]; it lies so far where the line doesn't rise
     """
-    below, above = miss(low, targets), miss(high, targets)
-    start, end = math.log(low.rate_rps), math.log(high.rate_rps)
-    margin, reach = 1.5 * math.log(_NEAR), max(math.log(within), 1.5 * math.log(_NEAR))
-    upwards = below <= 0.0
-    crossing = start - below * (end - start) / (above - below) if above > below else math.inf if upwards else -math.inf
-    if upwards and above > 0.0:
-        return math.exp(min(max(crossing, start + margin), end - margin))
-    if upwards:
-        return math.exp(min(max(crossing, end + margin), end + reach))
-    return math.exp(max(min(crossing, start - margin), start - reach))
+    below, above = miss(pair[0], targets), miss(pair[1], targets)
+    start, end = math.log(pair[0].rate_rps), math.log(pair[1].rate_rps)
+    margin = 1.5 * math.log(_NEAR)
+    crossing = start - below * (end - start) / (above - below) if above > below else math.inf if below <= 0.0 else -math.inf
+    least = start - max(math.log(reach), margin) if met is None else math.log(met.rate_rps) + margin
+    most = end + max(math.log(reach), margin) if missed is None else math.log(missed.rate_rps) - margin
+    return math.exp(min(max(crossing, least), most))
 
 
 def _both(demand: Demand, replica: Replica, knobs: Knobs, rates_rps: tuple[float, float]) -> list[Latency]:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.plans import first_answer
+from planner.plans import first_answer, rates
 from planner.plans.capacity import Demand, Replica, latency_at
 from planner.plans.rates import capacity_from, capacity_near, meets
-from planner.plans.results import Knobs
+from planner.plans.results import Knobs, Latency
 from planner.plans.starting import coarse, replica_of, with_knobs
 from planner.scenario import Targets, scenario_from_dict
 
@@ -50,6 +50,24 @@ def test_a_rate_that_misses_lies_just_above() -> None:
     assert found.rate_rps is not None
     tried = [latency_at(demand, replica, knobs, found.rate_rps * share) for share in (1.004, 1.008, PRECISION)]
     assert not all(meets(each, targets) for each in tried)
+
+
+@pytest.mark.parametrize(("share", "most"), [(1.0, 2), (1.06, 4), (0.94, 3), (1.5, 5), (2.0, 7), (0.6, 5), (0.4, 6)])
+def test_rounds_grow_slowly_with_the_error_of_the_guess(share: float, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    demand, replica, knobs, targets = asked("azure-conversation-2023")
+    plain = capacity_from(demand, replica, knobs, targets, 0.0)
+    assert plain.rate_rps is not None
+    rounds: list[tuple[float, float]] = []
+    both = rates._both
+
+    def counted(demand: Demand, replica: Replica, knobs: Knobs, pair: tuple[float, float]) -> list[Latency]:
+        rounds.append(pair)
+        return both(demand, replica, knobs, pair)
+
+    monkeypatch.setattr(rates, "_both", counted)
+    capacity_near.__wrapped__(demand, replica, knobs, targets, plain.rate_rps * share)
+    assert 1 <= len(rounds) <= most
+    assert all(lower < upper for lower, upper in rounds)
 
 
 def test_targets_that_nothing_meets_have_no_capacity() -> None:
