@@ -1,5 +1,6 @@
 """What a token costs in GPU time: the one weight that splits bills and shares service."""
 
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.step_model import StepCoefficients, StepShape, step_s
 
 
@@ -24,20 +25,14 @@ def token_costs_s(c: StepCoefficients, running: float, context_tokens: float, pr
         ),
         c,
     )
-    pairs = prompt_tokens / 2.0
-    window_pairs = _pairs_in_window(prompt_tokens, c.window_tokens) if c.window_tokens else 0.0
+    one = 1.0 / prompt_tokens if prompt_tokens else 0.0
+    seen = one * causal_pairs(0.0, prompt_tokens)
+    seen_in_window = one * window_pairs(0.0, prompt_tokens, c.window_tokens) if c.window_tokens else 0.0
     prompt_token_s = (
         c.linear_s_per_token
-        + c.prefill_s_per_pair * pairs
-        + c.prefill_s_per_window_pair * window_pairs
+        + c.prefill_s_per_pair * seen
+        + c.prefill_s_per_window_pair * seen_in_window
         + c.activation_s_per_token
         + c.all_reduce_s_per_token
     )
     return float(prompt_token_s), float(step) / running
-
-
-def _pairs_in_window(prompt_tokens: float, window_tokens: float) -> float:
-    """Return the keys that a token of a prompt sees within a sliding window, mean over the prompt [token]."""
-    if prompt_tokens <= window_tokens:
-        return prompt_tokens / 2.0
-    return window_tokens - window_tokens**2 / (2.0 * prompt_tokens)

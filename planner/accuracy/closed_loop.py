@@ -13,8 +13,8 @@ import numpy.typing as npt
 from numba.extending import register_jitable
 
 from planner import step_model
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.errors import InputError
-from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
 from planner.simulator.compiled import entry, part
 from planner.simulator.limits import EngineLimits
 from planner.step_model import StepCoefficients, StepShape, step_s
@@ -245,7 +245,7 @@ def _window_sum(k: _State) -> int:
 @part
 def _duration(k: _State, c: StepCoefficients, decoding: int, chunk_tokens: int) -> float:
     rows = completed = context = 0
-    pairs = window_pairs = 0.0
+    pairs = pairs_in_window = 0.0
     if chunk_tokens > 0:
         for i in range(k.g[RUNNING]):
             tokens = k.slots[i, CHUNK]
@@ -254,9 +254,9 @@ def _duration(k: _State, c: StepCoefficients, decoding: int, chunk_tokens: int) 
                 rows += 1
                 completed += past + tokens == k.slots[i, TARGET]
                 context += past
-                pairs += chunk_pairs(past, tokens)
+                pairs += causal_pairs(past, tokens)
                 if k.window > 0:
-                    window_pairs += chunk_window_pairs(past, tokens, k.window)
+                    pairs_in_window += window_pairs(past, tokens, k.window)
     shape = StepShape(
         float(decoding + chunk_tokens),
         float(decoding + completed),
@@ -265,7 +265,7 @@ def _duration(k: _State, c: StepCoefficients, decoding: int, chunk_tokens: int) 
         float(k.g[SUM] if decoding > 0 else 0),
         float(_window_sum(k) if decoding > 0 else 0),
         pairs,
-        window_pairs,
+        pairs_in_window,
         float(context),
     )
     return float(step_s(shape, c))

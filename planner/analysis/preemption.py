@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from planner.analysis.explanation import Explanation
-from planner.analysis.steps import causal_pairs, require_positive, require_tokens, window_pairs
+from planner.analysis.steps import require_positive, require_tokens
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.errors import InputError
 from planner.step_model import StepCoefficients
 

@@ -15,7 +15,8 @@ from scipy.optimize import brentq
 from scipy.stats import poisson
 
 from planner.analysis.speculation import verify_step_s
-from planner.analysis.steps import causal_pairs, decode_step_s, window_pairs
+from planner.analysis.steps import decode_step_s
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.errors import InputError
 from planner.simulator.speculative import DraftRule, drafting_s
 from planner.step_model import StepCoefficients, StepShape, step_s

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.errors import InputError
 from planner.step_model import Number, StepCoefficients, StepShape, StepTime, step_s, step_time
 
@@ -65,13 +66,13 @@ def filled_step_s(decoders: Decoders, new_tokens: float, prompt_tokens: float, c
     A token attends half of its prompt on average, wherever chunks are cut; a part of a prompt finds half of the rest cached.
     """
     shape = _mixed_shape(decoders, Chunk(new_tokens, max(prompt_tokens - new_tokens, 0.0) / 2.0), c)
-    seen = min(prompt_tokens / 2.0, c.window_tokens) if c.window_tokens else 0.0
+    seen_in_window = window_pairs(0.0, prompt_tokens, c.window_tokens) if c.window_tokens else 0.0
     ended = new_tokens / prompt_tokens
     shape = shape._replace(
         sampled_tokens=decoders.sequences + ended,
         sequences=decoders.sequences + max(ended, 1.0),
-        prefill_pairs=new_tokens * prompt_tokens / 2.0,
-        prefill_window_pairs=new_tokens * seen,
+        prefill_pairs=ended * causal_pairs(0.0, prompt_tokens),
+        prefill_window_pairs=ended * seen_in_window,
     )
     return float(step_s(shape, c))
 
@@ -85,17 +86,6 @@ def prefill_s(prompt_tokens: float, c: StepCoefficients, cached_tokens: float = 
     if not 0.0 <= cached_tokens < prompt_tokens:
         raise InputError("cached_tokens", cached_tokens, "must be at least 0 and below the prompt", "The last token is computed")
     return mixed_step_s(NO_DECODERS, Chunk(prompt_tokens - cached_tokens, cached_tokens, ends_prompt=True), c)
-
-
-def causal_pairs(past_tokens: float, new_tokens: float) -> float:
-    """Return the query-key pairs of a causal chunk, q·(p + q/2) for q new tokens on p cached ones [token²]."""
-    return new_tokens * (past_tokens + new_tokens / 2.0)
-
-
-def window_pairs(past_tokens: float, new_tokens: float, window_tokens: float) -> float:
-    """Return the pairs of a causal chunk where a query sees at most `window_tokens` [token²]."""
-    below = min(max(window_tokens - past_tokens, 0.0), new_tokens)
-    return causal_pairs(past_tokens, below) + (new_tokens - below) * window_tokens
 
 
 def require_tokens(field: str, tokens: float, least: float = 1.0) -> None:

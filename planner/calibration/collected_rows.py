@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from planner.attention_pairs import causal_pairs
 from planner.errors import InputError
 
 MOST_FLOPS_PER_S = 1e17
@@ -189,7 +190,7 @@ class PrefillAttention(Attention):
 
     def work(self) -> tuple[float, float]:
         """FLOPs of both products over the pairs that the mask leaves."""
-        pairs = self.new_tokens * (self.context_tokens + 0.5 * self.new_tokens)
+        pairs = causal_pairs(self.context_tokens, self.new_tokens)
         return 4.0 * pairs * self.heads * self.head_dim, MOST_FLOPS_PER_S
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.attention_pairs import window_pairs
 from planner.errors import InputError
 from planner.queueing.arrival_counts import none_within
 from planner.queueing.traffic import Floats, Traffic
@@ -237,8 +238,4 @@ def window_share(traffic: Traffic, window_tokens: float) -> float:
         return 0.0
     new, pairs = traffic.prompts.tokens, traffic.prompts.pairs
     past = np.maximum(pairs / new - new / 2.0, 0.0)
-
-    def below(x: Floats) -> Floats:
-        return np.where(x < window_tokens, x * x / 2.0, window_tokens * x - window_tokens**2 / 2.0)
-
-    return float(traffic.prompts.mean_of(below(past + new) - below(past)) / traffic.prompts.mean_of(pairs))
+    return float(traffic.prompts.mean_of(window_pairs(past, new, window_tokens)) / traffic.prompts.mean_of(pairs))

@@ -6,6 +6,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from planner.attention_pairs import causal_pairs
 from planner.errors import InputError
 from planner.queueing.arrival_counts import check_cv2
 from planner.workloads import Requests
@@ -132,7 +133,7 @@ class Traffic:
         if bool((cached >= prompt).any()):
             raise InputError("cached_prompt_tokens", float(cached.max()), "must be below the prompt", "The last token is computed")
         q = prompt - cached
-        r = q * (cached + q / 2.0)
+        r = causal_pairs(cached, q)
         moments = {name: float(np.mean(q ** name.count("q") * r ** name.count("r"))) for name in WorkMoments._fields}
         return cls(_bins(q, r), WorkMoments(**moments), _decoding(prompt, output), check_cv2(arrival_cv2))
 

@@ -14,7 +14,7 @@ import numba
 from numba.core import config
 from numba.extending import register_jitable
 
-from planner import step_model
+from planner import attention_pairs, step_model
 from planner.simulator import forecast
 
 numba_config: Any = config
@@ -23,15 +23,17 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _PACKAGE_DIR = Path(__file__).resolve().parent
 _SOURCES = (
-    _PACKAGE_DIR / "chunks.py",
     _PACKAGE_DIR / "compiled.py",
     _PACKAGE_DIR / "door_layout.py",
     _PACKAGE_DIR / "forecast.py",
     _PACKAGE_DIR / "layout.py",
     *sorted(_PACKAGE_DIR.glob("kernel*.py")),
+    Path(attention_pairs.__file__),
     Path(step_model.__file__),
 )
 _FORMULAS = (
+    attention_pairs.causal_pairs,
+    attention_pairs.window_pairs,
     step_model.smooth_max,
     step_model.experts_hit,
     step_model.linear_s,

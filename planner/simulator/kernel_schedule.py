@@ -4,8 +4,8 @@ Where every running sequence gets what it wants, their order doesn't matter and 
 one, in the engine's own order, with preemption.
 """
 
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.simulator import layout as n
-from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
 from planner.simulator.compiled import hot, part
 from planner.simulator.kernel_cache import find_cached, hash_shared, share_block, take_block
 from planner.simulator.kernel_log import log_row
@@ -52,10 +52,10 @@ def give_chunk(k: State, slot: int, tokens: int) -> bool:
     k.g[n.CHUNK_TOKENS] += tokens
     k.g[n.CHUNK_ROWS] += 1
     k.g[n.CHUNK_CONTEXT] += computed
-    k.f[n.PAIRS] += chunk_pairs(computed, tokens)
+    k.f[n.PAIRS] += causal_pairs(computed, tokens)
     window = k.g[n.WINDOW]
     if window > 0:
-        k.f[n.WINDOW_PAIRS] += chunk_window_pairs(computed, tokens, window)
+        k.f[n.WINDOW_PAIRS] += window_pairs(computed, tokens, window)
     if k.g[n.LOGGING]:
         log_row(k.g, k.record, k.slots[slot, n.REQUEST], tokens, computed)
     k.slots[slot, n.COMPUTED] = reach

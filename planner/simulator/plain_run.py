@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
-from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.simulator.limits import EngineLimits, Stop
 from planner.simulator.plain_loop import Batch, PlainScheduler, Sequence
 from planner.step_model import StepCoefficients, StepShape, step_s
@@ -32,8 +32,8 @@ def batch_shape(batch: Batch, window_tokens: int) -> StepShape:
         decode_sequences=float(len(decodes)),
         decode_context_tokens=float(sum(row.context for row in decodes)),
         decode_window_tokens=float(sum(min(row.context, window_tokens) for row in decodes)),
-        prefill_pairs=float(sum(chunk_pairs(row.context, row.tokens) for row in chunks)),
-        prefill_window_pairs=float(sum(chunk_window_pairs(row.context, row.tokens, window_tokens) for row in chunks)),
+        prefill_pairs=float(sum(causal_pairs(row.context, row.tokens) for row in chunks)),
+        prefill_window_pairs=float(sum(window_pairs(row.context, row.tokens, window_tokens) for row in chunks)),
         prefill_context_tokens=float(sum(row.context for row in chunks)),
     )
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.errors import InputError
-from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
 from planner.simulator.inputs import RequestArrays
 from planner.simulator.limits import EngineLimits, Stop, check_coefficients, check_limits
 from planner.simulator.plain_loop import Batch, PlainScheduler, Row, Sequence
@@ -321,7 +321,7 @@ def simulate_speculation(
 def verification_shape(batch: Batch, window_tokens: int) -> StepShape:
     """Return the sums over a batch's rows: each draft goes through the layers and the head, its sequence's KV is read once."""
     tokens = sampled = decoding = context = window = 0
-    pairs = window_pairs = prefill_context = 0.0
+    pairs = pairs_in_window = prefill_context = 0.0
     for row in batch.rows:
         tokens += row.tokens
         if row.decodes:
@@ -331,8 +331,8 @@ def verification_shape(batch: Batch, window_tokens: int) -> StepShape:
             window += min(row.context, window_tokens)
         else:
             sampled += row.samples
-            pairs += chunk_pairs(row.context, row.tokens)
-            window_pairs += chunk_window_pairs(row.context, row.tokens, window_tokens)
+            pairs += causal_pairs(row.context, row.tokens)
+            pairs_in_window += window_pairs(row.context, row.tokens, window_tokens)
             prefill_context += row.context
     return StepShape(
         float(tokens),
@@ -342,7 +342,7 @@ def verification_shape(batch: Batch, window_tokens: int) -> StepShape:
         float(context),
         float(window),
         pairs,
-        window_pairs,
+        pairs_in_window,
         prefill_context,
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.errors import InputError
 from planner.simulator.inputs import RequestArrays
 from planner.simulator.limits import check_coefficients
@@ -146,15 +147,13 @@ class _Run:
 
     def _prefill(self, prompt: Ints) -> StepShape:
         lengths = np.full(len(prompt), prompt.max()) if self.batching.padded else prompt
-        pairs = float((0.5 * lengths.astype(np.float64) ** 2).sum())
-        window = self.c.window_tokens
-        short = np.minimum(lengths, window).astype(np.float64)
+        computed = lengths.astype(np.float64)
         return StepShape(
             scheduled_tokens=float(lengths.sum()),
             sampled_tokens=float(len(prompt)),
             sequences=float(len(prompt)),
-            prefill_pairs=pairs,
-            prefill_window_pairs=float((0.5 * short**2 + (lengths - short) * window).sum()),
+            prefill_pairs=float(causal_pairs(0.0, computed).sum()),
+            prefill_window_pairs=float(window_pairs(0.0, computed, self.c.window_tokens).sum()),
         )
 
     def _decode_s(self, prompt: Ints, output: Ints) -> Floats:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from planner.simulator.chunks import chunk_pairs, chunk_window_pairs
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.simulator.job import Job
 from planner.simulator.plain_loop import Row
 from planner.step_model import StepShape
@@ -87,8 +87,8 @@ class Step:
             decode_sequences=float(decoding),
             decode_context_tokens=float(self.context_tokens),
             decode_window_tokens=float(self.window_tokens),
-            prefill_pairs=float(sum(chunk_pairs(row.context, row.tokens) for row in chunks)),
-            prefill_window_pairs=float(sum(chunk_window_pairs(row.context, row.tokens, model_window_tokens) for row in chunks)),
+            prefill_pairs=float(sum(causal_pairs(row.context, row.tokens) for row in chunks)),
+            prefill_window_pairs=float(sum(window_pairs(row.context, row.tokens, model_window_tokens) for row in chunks)),
             prefill_context_tokens=float(sum(row.context for row in chunks)),
         )
 

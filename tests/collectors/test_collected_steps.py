@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.attention_pairs import window_pairs
 from planner.calibration.collected import Collected, read_collected
 from planner.calibration.collected_rows import Engine
 from planner.calibration.fit import FitOptions, fit_record
@@ -31,7 +32,6 @@ from planner.calibration.records import CalibrationRecord, host_for
 from planner.deployment import Deployment
 from planner.errors import InputError
 from planner.hardware import GpuProfile, gpu_from_toml, load_gpu
-from planner.simulator.chunks import chunk_window_pairs
 
 RECORDED = Path(__file__).parent / "recorded"
 DAY = dt.date(2026, 11, 30)
@@ -128,7 +128,7 @@ def test_sums_of_a_batch_are_those_of_its_rows() -> None:
     assert list(np.asarray(shape.decode_window_tokens)) == [187, 80, 0]
     assert list(np.asarray(shape.prefill_pairs)) == [2 * 10 * 55 + 12.5, 0, 2048]
     assert list(np.asarray(shape.prefill_context_tokens)) == [100, 0, 0]
-    window = [2 * chunk_window_pairs(50, 10, 60) + chunk_window_pairs(0, 5, 60), 0, chunk_window_pairs(0, 64, 60)]
+    window = [2 * window_pairs(50, 10, 60) + window_pairs(0, 5, 60), 0, window_pairs(0, 64, 60)]
     assert np.asarray(shape.prefill_window_pairs) == pytest.approx(window)
 
 

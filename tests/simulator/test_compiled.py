@@ -27,7 +27,7 @@ def test_every_part_of_the_loop_is_in_the_digest() -> None:
     names = {path.name for path in compiled._SOURCES}
     package = Path(compiled.__file__).parent
     assert {path.name for path in package.glob("kernel*.py")} <= names
-    assert {"layout.py", "door_layout.py", "chunks.py", "forecast.py", "compiled.py", "step_model.py"} <= names
+    assert {"layout.py", "door_layout.py", "attention_pairs.py", "forecast.py", "compiled.py", "step_model.py"} <= names
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root can write everywhere")

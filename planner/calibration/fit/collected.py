@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.attention_pairs import causal_pairs, window_pairs
 from planner.calibration.collected import Collected
 from planner.calibration.collected_rows import (
     AllReduce,
@@ -27,7 +28,6 @@ from planner.calibration.collected_rows import (
 )
 from planner.calibration.fit.groups import AllReduceRows, FloatArray, StepGroup
 from planner.calibration.fit.request_time import RequestTime, request_time_of
-from planner.calibration.fit.table import window_pairs
 from planner.deployment import Deployment, Parallelism
 from planner.engines import ENGINE_VERSIONS, EngineConfig, engine_defaults
 from planner.errors import InputError
@@ -315,8 +315,8 @@ def shape_of(batches: list[Batch], window: float) -> StepShape:
         decode_sequences=sequences,
         decode_context_tokens=total(context, n),
         decode_window_tokens=total(np.minimum(context, window), n),
-        prefill_pairs=total(new * (cached + 0.5 * new), m),
-        prefill_window_pairs=total(window_pairs(new, cached, window), m),
+        prefill_pairs=total(causal_pairs(cached, new), m),
+        prefill_window_pairs=total(window_pairs(cached, new, window), m),
         prefill_context_tokens=total(cached, m),
     )
 

@@ -5,7 +5,8 @@ import io
 import numpy as np
 import pandas as pd
 
-from planner.calibration.fit.groups import AllReduceRows, FloatArray, StepGroup
+from planner.attention_pairs import causal_pairs, window_pairs
+from planner.calibration.fit.groups import AllReduceRows, StepGroup
 from planner.calibration.records import CalibrationRecord
 from planner.deployment import Deployment, Parallelism
 from planner.engines import ENGINE_VERSIONS, EngineConfig, EngineName, engine_defaults
@@ -143,16 +144,10 @@ def _shape(rows: pd.DataFrame, window: float) -> StepShape:
         decode_sequences=decodes,
         decode_context_tokens=decodes * context,
         decode_window_tokens=decodes * np.minimum(context, window),
-        prefill_pairs=tokens * (cached + 0.5 * per_chunk),
-        prefill_window_pairs=chunks * window_pairs(per_chunk, cached, window),
+        prefill_pairs=chunks * causal_pairs(cached, per_chunk),
+        prefill_window_pairs=chunks * window_pairs(cached, per_chunk, window),
         prefill_context_tokens=chunks * cached,
     )
-
-
-def window_pairs(new: FloatArray, cached: FloatArray, window: float) -> FloatArray:
-    """Return the query-key pairs of `new` tokens after `cached` ones when each sees at most `window` [token²]."""
-    growing = np.clip(window - cached, 0.0, new)
-    return growing * (cached + 0.5 * growing) + (new - growing) * window
 
 
 def _engine(record: CalibrationRecord, gpu: GpuProfile, size: int) -> EngineConfig:
