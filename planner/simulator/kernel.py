@@ -72,7 +72,7 @@ def _shape(k: State) -> StepShape:
 
 @hot
 def _step_time(k: State, c: StepCoefficients, shape: StepShape) -> tuple[float, int]:
-    """Return a step's time [s] and what most of it is spent on; `step_model.step_s` with its costly parts remembered."""
+    """Return a step's time [s] and what binds it, as `step_model.step_time` does, with its costly parts remembered."""
     tokens = int(shape.scheduled_tokens)
     linear = _linear(k, c, tokens)
     head = _head(k, c, int(shape.sampled_tokens))
@@ -98,8 +98,10 @@ def _step_time(k: State, c: StepCoefficients, shape: StepShape) -> tuple[float, 
         resource, most = n.LAUNCH, c.layers_s
     exposed = exposed_host_s(shape.sequences, c)
     if c.host_overlap == 1.0:
-        return (float(host + exposed), n.HOST) if host > gpu else (float(gpu + exposed), resource)
-    return float(gpu + host + exposed), (n.HOST if host > most else resource)
+        if host > gpu:
+            return float(host + exposed), n.HOST
+        return float(gpu + exposed), (n.HOST if exposed > most else resource)
+    return float(gpu + host + exposed), (n.HOST if host + exposed > most else resource)
 
 
 @hot
