@@ -5,7 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from planner.engines import check_block_size
 from planner.errors import InputError, as_input_error, unique_fields
@@ -15,6 +16,15 @@ MAX_PLAN_BYTES = 4 * 1024 * 1024
 LONGEST_TTFT_S = 86_400.0
 _HEAD_CHARACTERS = 200
 
+def _refuse_text(value: object) -> object:
+    """Raise pydantic's own kind of error for a number in quotes, of which it would make one."""
+    if isinstance(value, str | bytes):
+        raise PydanticCustomError("text_for_number", "must be a number, not text")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_refuse_text)]
+Real = Annotated[float, BeforeValidator(_refuse_text)]
 Id = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
 
 
@@ -53,23 +63,23 @@ class RateLoad(_Frozen):
     """Load stated as requests a second."""
 
     kind: Literal["rate"] = "rate"
-    requests_per_s: float = Field(gt=0, le=1e7, description="mean arrival rate [request/s]")
+    requests_per_s: Real = Field(gt=0, le=1e7, description="mean arrival rate [request/s]")
 
 
 class UsersLoad(_Frozen):
     """Load stated as people: users × share active × requests each active user makes."""
 
     kind: Literal["users"] = "users"
-    users: int = Field(gt=0, le=10**10, description="people who have access")
-    active_share: float = Field(gt=0, le=1, description="share of them active at once in the mean hour [1]")
-    requests_per_user_minute: float = Field(gt=0, le=1e4, description="requests an active user makes [request/min]")
+    users: Whole = Field(gt=0, le=10**10, description="people who have access")
+    active_share: Real = Field(gt=0, le=1, description="share of them active at once in the mean hour [1]")
+    requests_per_user_minute: Real = Field(gt=0, le=1e4, description="requests an active user makes [request/min]")
 
 
 class TokensPerDayLoad(_Frozen):
     """Load stated as tokens a day, prompt and output together."""
 
     kind: Literal["tokens_per_day"] = "tokens_per_day"
-    tokens_per_day: float = Field(gt=0, le=1e16, description="prompt and output tokens of a day [token/day]")
+    tokens_per_day: Real = Field(gt=0, le=1e16, description="prompt and output tokens of a day [token/day]")
 
 
 Load = Annotated[RateLoad | UsersLoad | TokensPerDayLoad, Field(discriminator="kind")]
@@ -80,7 +90,7 @@ class WorkloadChoice(_Frozen):
 
     id: Id = Field(default="azure-conversation-2023", description="workload of the catalogue or of the user's folder")
     load: Load = Field(default=RateLoad(requests_per_s=10.0))
-    peak_factor: float | None = Field(
+    peak_factor: Real | None = Field(
         default=None,
         ge=1,
         le=1000,
@@ -100,8 +110,8 @@ class ModelChoice(_Frozen):
 class Targets(_Frozen):
     """Latency targets at the 99th percentile; None leaves one open, both None is offline work."""
 
-    ttft_p99_s: float | None = Field(default=1.0, gt=0, le=LONGEST_TTFT_S, description="time to first token [s]")
-    tpot_p99_s: float | None = Field(default=0.030, gt=0, le=3600, description="time per output token after the first [s]")
+    ttft_p99_s: Real | None = Field(default=1.0, gt=0, le=LONGEST_TTFT_S, description="time to first token [s]")
+    tpot_p99_s: Real | None = Field(default=0.030, gt=0, le=3600, description="time per output token after the first [s]")
 
     @property
     def offline(self) -> bool:
@@ -113,13 +123,13 @@ class HardwareChoice(_Frozen):
     """Where it may run and what an hour costs."""
 
     gpu_ids: tuple[Id, ...] = Field(default=(), max_length=100, description="GPUs to compare; empty compares every priced one")
-    tensor_parallel: tuple[Annotated[int, Field(ge=1, le=64)], ...] = Field(
+    tensor_parallel: tuple[Annotated[Whole, Field(ge=1, le=64)], ...] = Field(
         default=(), max_length=16, description="TP sizes to try; empty tries every legal one that a node holds"
     )
     provider: str | None = Field(default=None, min_length=1, max_length=60, description="only prices of this provider")
     region: str | None = Field(default=None, min_length=1, max_length=60, description="only prices of this region")
     price_basis: Literal["on_demand", "spot"] = "on_demand"
-    usd_per_gpu_hour: dict[Id, Annotated[float, Field(gt=0, le=1e6)]] = Field(
+    usd_per_gpu_hour: dict[Id, Annotated[Real, Field(gt=0, le=1e6)]] = Field(
         default_factory=dict, max_length=100, description="the user's own price by GPU id; wins over the catalogue"
     )
 
@@ -129,12 +139,12 @@ class EngineChoice(_Frozen):
 
     engine: Literal["vllm"] = "vllm"
     version: str = Field(default="0.33.0", max_length=20, pattern=r"^\d+\.\d+(\.\d+)?$")
-    max_num_seqs: int | None = Field(default=None, ge=1, le=65536)
-    max_num_batched_tokens: int | None = Field(default=None, ge=1, le=2**20)
-    max_model_len: int | None = Field(default=None, ge=2, le=2**27)
-    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    block_size: int | None = Field(default=None, ge=1, le=8192)
-    logged_kv_tokens: int | None = Field(
+    max_num_seqs: Whole | None = Field(default=None, ge=1, le=65536)
+    max_num_batched_tokens: Whole | None = Field(default=None, ge=1, le=2**20)
+    max_model_len: Whole | None = Field(default=None, ge=2, le=2**27)
+    gpu_memory_utilization: Real | None = Field(default=None, gt=0, le=1)
+    block_size: Whole | None = Field(default=None, ge=1, le=8192)
+    logged_kv_tokens: Whole | None = Field(
         default=None, ge=1, le=10**12, description="the engine's own 'GPU KV cache size' line; needs one GPU and one TP size"
     )
     calibration_id: str | None = Field(
@@ -151,10 +161,10 @@ class EngineChoice(_Frozen):
 class FleetChoice(_Frozen):
     """How much is kept free and how many replicas may fail."""
 
-    headroom: float = Field(
+    headroom: Real = Field(
         default=0.15, ge=0, le=0.999, description="share of a replica's capacity kept free at the planned rate [1]"
     )
-    spare_replicas: int = Field(default=1, ge=0, le=1000, description="replicas that may be down while targets hold")
+    spare_replicas: Whole = Field(default=1, ge=0, le=1000, description="replicas that may be down while targets hold")
 
 
 class Scenario(_Frozen):
@@ -171,7 +181,7 @@ class Scenario(_Frozen):
     targets: Targets = Targets()
     engine: EngineChoice = EngineChoice()
     fleet: FleetChoice = FleetChoice()
-    seed: int = Field(default=1, ge=0, le=2**31 - 1, description="seed of every sampled quantity")
+    seed: Whole = Field(default=1, ge=0, le=2**31 - 1, description="seed of every sampled quantity")
 
     @model_validator(mode="after")
     def _logged_kv_needs_one_layout(self) -> Self:

@@ -143,3 +143,26 @@ def test_a_bound_is_said_in_words(document: dict[str, object], says: str) -> Non
     with pytest.raises(InputError) as caught:
         scenario_from_dict(document)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({"seed": "12"}, "seed"),
+        ({"seed": b"12"}, "seed"),
+        ({"targets": {"ttft_p99_s": "1.0"}}, "targets.ttft_p99_s"),
+        ({"hardware": {"tensor_parallel": [2, "4"]}}, "hardware.tensor_parallel.1"),
+        ({"hardware": {"usd_per_gpu_hour": {"l4": "0.8"}}}, "hardware.usd_per_gpu_hour.l4"),
+        ({"workload": {"load": {"kind": "users", "users": "9", "active_share": 0.1, "requests_per_user_minute": 1}}}, "users"),
+    ],
+)
+def test_a_number_in_quotes_is_no_number(document: dict[str, object], field: str) -> None:
+    with pytest.raises(InputError, match=r"must be a number, not text") as caught:
+        scenario_from_dict(document)
+    assert caught.value.field.endswith(field)
+
+
+def test_a_whole_number_with_a_point_is_whole() -> None:
+    assert scenario_from_dict({"seed": 12.0}).seed == 12
+    with pytest.raises(InputError, match="seed"):
+        scenario_from_dict({"seed": 12.5})
