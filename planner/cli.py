@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.paths import missing_home
+from planner.paths import home_fault
 
 EXIT_OK = 0
 EXIT_INPUT = 2
@@ -33,9 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         verb: Callable[[argparse.Namespace], None] = arguments.verb
-        missing = missing_home()
-        if missing is not None:
-            print(f"planner: {missing}", file=sys.stderr)
+        fault = home_fault()
+        if fault is not None:
+            print(f"planner: {fault}", file=sys.stderr)
         verb(arguments)
     except InputError as error:
         print(f"planner: {error}", file=sys.stderr)

@@ -10,6 +10,15 @@ from planner.errors import InputError
 ROOT_DIR = Path(__file__).resolve().parent.parent
 PROFILES_DIR = ROOT_DIR / "hardware_profiles"
 WORKLOADS_DIR = ROOT_DIR / "workloads"
+_FOLDERS = (
+    "models",
+    "workloads",
+    "workloads/profiles",
+    "hardware_profiles",
+    "hardware_profiles/nodes",
+    "hardware_profiles/prices",
+    "hardware_profiles/calibrations",
+)
 MODELS_DIR = Path(__file__).resolve().parent / "models" / "catalogue"
 
 
@@ -37,15 +46,20 @@ def user_home() -> Path | None:
     return home
 
 
-def missing_home() -> str | None:
-    """Return a sentence on a PLANNER_HOME that names a folder which isn't there; None where it is, or is unset."""
+def home_fault() -> str | None:
+    """Return a sentence on a PLANNER_HOME of which nothing can be read: it isn't there, or what must be a folder in it is none."""
     home = user_home()
-    if home is None or home.is_dir():
+    if home is None:
         return None
-    return (
-        f"PLANNER_HOME names a folder that doesn't exist ({str(home)[:200]!r}): only what ships with the planner is used. "
-        "Correct the name, or leave it to be made when you first save."
-    )
+    if not home.is_dir():
+        return (
+            f"PLANNER_HOME names a folder that doesn't exist ({str(home)[:200]!r}): only what ships with the planner is used. "
+            "Correct the name, or leave it to be made when you first save."
+        )
+    wrong = [name for name in _FOLDERS if (home / name).exists() and not (home / name).is_dir()]
+    if not wrong:
+        return None
+    return f"{' and '.join(wrong)} in PLANNER_HOME must be a folder and isn't one: nothing of yours is read from it. Rename it."
 
 
 def entry_state(entry: "os.DirEntry[str]") -> os.stat_result | None:

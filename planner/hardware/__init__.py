@@ -14,6 +14,7 @@ from planner.hardware.catalogue import (
     load_node,
     nodes_for,
     survey_gpus,
+    survey_nodes,
 )
 from planner.hardware.checks import pcie_bytes_per_s
 from planner.hardware.figures import Dtype, FigureSource, Topology
@@ -51,4 +52,5 @@ __all__ = [
     "prices_for",
     "prices_from_csv",
     "survey_gpus",
+    "survey_nodes",
 ]

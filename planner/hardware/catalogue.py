@@ -42,6 +42,13 @@ class Survey(NamedTuple):
     errors: tuple[InputError, ...]
 
 
+class NodeSurvey(NamedTuple):
+    """The nodes that can be used, and what is wrong with each of the others."""
+
+    nodes: tuple[Node, ...]
+    errors: tuple[InputError, ...]
+
+
 Index = Mapping[str, tuple[Stamp, ...]]
 
 
@@ -110,6 +117,20 @@ def list_nodes() -> tuple[Node, ...]:
     for node_id in index:
         checked_id(f"{node_id}{TOML_SUFFIX}", node_id)
     return tuple(_checked_node(index[node_id][0], gpus) for node_id in sorted(index))
+
+
+def survey_nodes() -> NodeSurvey:
+    """Return all nodes that can be used and the fault of each file that can't, so that one bad file hides no other."""
+    nodes: list[Node] = []
+    errors: list[InputError] = []
+    index, gpus = _index(NODES), gpu_index()
+    for node_id in sorted(index):
+        try:
+            checked_id(f"{node_id}{TOML_SUFFIX}", node_id)
+            nodes.append(_checked_node(index[node_id][0], gpus))
+        except InputError as error:
+            errors.append(error)
+    return NodeSurvey(tuple(nodes), tuple(errors))
 
 
 def nodes_for(gpu_id: str) -> tuple[Node, ...]:

@@ -1,10 +1,11 @@
-"""What to doubt of a plan that its figures don't show: own records, a missing folder, precisions of experts, layouts left out."""
+"""What to doubt of a plan that its figures don't show: own records, folders and files not read, precisions of experts, layouts."""
 
 from collections.abc import Sequence
 
 from planner import paths
 from planner.calibration.records import CalibrationRecord, own_record_ids
 from planner.expert_share import PRECISION_DOUBT
+from planner.hardware import survey_gpus, survey_nodes
 from planner.models import ModelSpec
 from planner.plans.results import Candidate
 from planner.scenario import Scenario
@@ -23,9 +24,12 @@ the layout for such models; that each GPU stores the whole latent is the rule of
 def caveats_of(scenario: Scenario, model: ModelSpec, candidates: Sequence[Candidate]) -> list[str]:
     """Return what to know of what a plan rests on, whether or not it found an answer; candidates : all that were tried."""
     found = []
-    missing = paths.missing_home()
-    if missing is not None:
-        found.append(missing)
+    fault = paths.home_fault()
+    if fault is not None:
+        found.append(fault)
+    if not scenario.hardware.gpu_ids:
+        found.extend(f"A GPU is left out of the comparison. {error}" for error in survey_gpus().errors)
+    found.extend(f"A machine's file isn't read. {error}" for error in survey_nodes().errors)
     own = own_record_ids()
     records = {each.record.id: (each.gpu_name, each.record) for each in candidates if each.record is not None}
     for record_id, (gpu_name, record) in records.items():

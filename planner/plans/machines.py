@@ -1,19 +1,19 @@
 """The link of each machine that a plan may rent: which GPUs it joins, and what a calibration becomes over it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from planner.calibration.all_reduce_priors import over_pcie
 from planner.calibration.records import CalibrationRecord
 from planner.deployment import Link, link_for
-from planner.hardware import GpuProfile, Node, list_nodes
+from planner.hardware import GpuProfile, Node, survey_nodes
 from planner.pricing import Tariff
 
 Machines = Mapping[tuple[str, str, str], Node]
 
 
-def machines_by_name(nodes: Iterable[Node] | None = None) -> Machines:
-    """Return the nodes of clouds by provider, instance and GPU id, as price lists name them; nodes : all that are known if None."""
-    known = list_nodes() if nodes is None else nodes
+def machines_by_name() -> Machines:
+    """Return the nodes of clouds by provider, instance and GPU id, as price lists name them, without faulty files."""
+    known = survey_nodes().nodes
     return {(node.provider, node.instance, node.gpu_id): node for node in known if node.provider and node.instance}
 
 

@@ -116,3 +116,32 @@ def test_a_precision_that_a_measured_gpu_was_not_measured_in_is_said() -> None:
     assert "RTX PRO 6000 Blackwell Server in fp8" in warnings("rtx-pro-6000-bw-server", "fp8")[0]
     assert warnings("rtx-pro-6000-bw-server", "bf16") == []
     assert warnings("h100-80g-sxm", "fp8") == []
+
+
+def test_a_broken_gpu_of_ones_own_is_named_where_all_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
+    profiles = tmp_path / "hardware_profiles"
+    (profiles / "nodes").mkdir(parents=True)
+    (profiles / "my-card.toml").write_text('schema_version = 1\nid = "my-card"\n')
+    (profiles / "nodes" / "my-box.toml").write_text("not TOML")
+    everything = scenario_from_dict({"hardware": {"provider": "gcp"}})
+    said = caveats_of(everything, load_model("llama-3.1-8b-instruct"), ())
+    assert any(each.startswith("A GPU is left out of the comparison. my-card.toml") for each in said)
+    assert any(each.startswith("A machine's file isn't read. my-box.toml") for each in said)
+    named = everything.model_copy(update={"hardware": {"gpu_ids": ["l4"], "tensor_parallel": [1]}})
+    assert not any("my-card" in each for each in caveats_of(named, load_model("llama-3.1-8b-instruct"), ()))
+    found = plan(named)
+    assert found.candidates
+    assert any("my-box.toml" in each for each in found.warnings)
+
+
+@pytest.mark.parametrize("name", ["models", "workloads", "hardware_profiles", "hardware_profiles/nodes"])
+def test_a_file_where_a_folder_must_be_is_said(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("I am a file")
+    said = caveats_of(scenario_from_dict({}), load_model("llama-3.1-8b-instruct"), ())
+    assert said[0] == f"{name} in PLANNER_HOME must be a folder and isn't one: nothing of yours is read from it. Rename it."
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    assert caveats_of(scenario_from_dict({}), load_model("llama-3.1-8b-instruct"), ()) == []

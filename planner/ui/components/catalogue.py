@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from planner.errors import InputError
-from planner.paths import missing_home, user_home
+from planner.paths import home_fault, user_home
 from planner.scenario import Scenario
 from planner.ui import actions, uploads
 from planner.ui.choices import gpu_names, model_names, workload_names
@@ -31,10 +31,10 @@ _NOTE = st.column_config.MultiselectColumn("Note", options=[views.WEAK, views.ST
 
 
 def home() -> None:
-    """Say where the user's own entries are looked for, when that folder isn't there."""
-    missing = missing_home()
-    if missing is not None:
-        st.warning(sentence(missing), icon=":material/folder_off:")
+    """Say where the user's own entries are looked for, when nothing can be read there."""
+    fault = home_fault()
+    if fault is not None:
+        st.warning(sentence(fault), icon=":material/folder_off:")
 
 
 def gpus() -> None:
