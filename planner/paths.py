@@ -14,6 +14,7 @@ _FOLDERS = (
     "models",
     "workloads",
     "workloads/profiles",
+    "workloads/traces",
     "hardware_profiles",
     "hardware_profiles/nodes",
     "hardware_profiles/prices",

@@ -37,6 +37,24 @@ def three_figures(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= _WHOLE_FROM else f"{Decimal(f'{value:.3g}'):,f}"
 
 
+def with_cents(amount: str) -> str:
+    """Return an amount of money, written as a number, with two decimals where it has one.
+
+    >>> with_cents("1.8"), with_cents("98"), with_cents("0.041"), with_cents("1,234.5")
+    ('1.80', '98', '0.041', '1,234.50')
+    """
+    return f"{amount}0" if len(amount.partition(".")[2]) == 1 else amount
+
+
+def dollars(amount_usd: float) -> str:
+    """Return dollars for a sentence: three figures, whole from a thousand on, never a single decimal.
+
+    >>> dollars(1.8), dollars(0.0412), dollars(98.0), dollars(12345.6), dollars(-34.0)
+    ('$1.80', '$0.0412', '$98', '$12,346', '−$34')
+    """
+    return f"{'−' if amount_usd < 0 else ''}${with_cents(three_figures(abs(amount_usd)))}"
+
+
 def per_second(rate_rps: float) -> str:
     """Return a rate of requests for a sentence.
 

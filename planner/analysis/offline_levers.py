@@ -12,7 +12,7 @@ from planner.analysis.offline import DailyWork, OfflineFleet, offline_fleet
 from planner.errors import InputError
 from planner.hardware.api_prices import BatchDiscount, TokenPrice, batch_discounts, token_prices
 from planner.step_model import StepCoefficients
-from planner.units import HOURS_PER_DAY, MILLION, MINUTE_S
+from planner.units import HOURS_PER_DAY, MILLION, MINUTE_S, dollars
 
 Lever = Literal[
     "prefix caching", "FP8 weights", "FP8 KV cache", "larger batch", "spot", "another GPU", "idle GPUs off-peak", "length sorting"
@@ -317,15 +317,15 @@ def _gpus(days: float) -> str:
     return f"{days:.3g}" if days < _WHOLE_FROM else f"{days:,.0f}"
 
 
-def _usd(dollars: float) -> str:
-    """Return dollars for a sentence.
+def _usd(amount_usd: float) -> str:
+    """Return dollars for a sentence; a day's bill below a cent is no figure.
 
     >>> _usd(91.37), _usd(6060.9), _usd(0.0), _usd(1.2e-5)
-    ('$91.4', '$6,061', '$0', 'under $0.01')
+    ('$91.40', '$6,061', '$0', 'under $0.01')
     """
-    if 0.0 < dollars < _CENT:
+    if 0.0 < amount_usd < _CENT:
         return f"under ${_CENT:g}"
-    return f"${dollars:.3g}" if dollars < _WHOLE_FROM else f"${dollars:,.0f}"
+    return dollars(amount_usd)
 
 
 def offline_explanation(base: Bill, savings: tuple[Saving, ...]) -> Explanation:

@@ -8,7 +8,7 @@ from planner.exporters.flags import serve_command
 from planner.plans.explain import tpot_text, ttft_text
 from planner.plans.results import Candidate, Change, Interval, Latency, NearestFeasible, Plan
 from planner.pricing import Cost, Tariff
-from planner.units import GIB, duration, per_second, plural
+from planner.units import GIB, dollars, duration, per_second, plural
 
 DOCUMENT_VERSION = 1
 
@@ -97,7 +97,7 @@ def _mean_and_p99(mean_s: float | None, p99_s: float | None) -> str:
 def _tariff(tariff: Tariff) -> str:
     where = f"{tariff.provider} {tariff.instance} in {tariff.region}, {tariff.basis}"
     dated = f", {tariff.as_of}" if tariff.as_of else ""
-    return f"{where}, ${tariff.usd_per_gpu_hour:.3g} a GPU-hour{dated}"
+    return f"{where}, {dollars(tariff.usd_per_gpu_hour)} a GPU-hour{dated}"
 
 
 def _candidate_line(candidate: Candidate) -> str:
@@ -105,7 +105,7 @@ def _candidate_line(candidate: Candidate) -> str:
     if candidate.replicas and candidate.capacity_rps:
         text += f": {plural(candidate.replicas.total, 'replica')} of {per_second(candidate.capacity_rps)}"
     if candidate.cost:
-        text += f", ${candidate.cost.usd_per_day:,.0f}/day, ${candidate.cost.usd_per_million_tokens:.3g} per million tokens"
+        text += f", ${candidate.cost.usd_per_day:,.0f}/day, {dollars(candidate.cost.usd_per_million_tokens)} per million tokens"
     if candidate.latency:
         text += f", {ttft_text(candidate.latency)}, {tpot_text(candidate.latency)}"
     return text

@@ -8,7 +8,7 @@ from planner.plans.market import why_no_price
 from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible, Reason
 from planner.plans.search import percent
 from planner.plans.starting import Question
-from planner.units import duration, per_second, percentage, plural, three_figures
+from planner.units import dollars, duration, per_second, percentage, plural, three_figures
 
 _NEXT_CANDIDATES = 2
 _NAMED = 3
@@ -55,7 +55,7 @@ def summary_of(outcome: Outcome) -> str:
         no_tpot = chosen.latency.tpot_p99_s is None
         text += f" ({NO_TPOT})" if no_tpot else f" and {tpot_text(chosen.latency)}"
     if chosen.cost is not None:
-        text += f" for ${_money(chosen.cost.usd_per_day)}/day: ${_money(chosen.cost.usd_per_million_tokens)} per million tokens"
+        text += f" for {dollars(chosen.cost.usd_per_day)}/day: {dollars(chosen.cost.usd_per_million_tokens)} per million tokens"
     else:
         why = why_no_price(chosen.gpu_id, outcome.question.scenario.hardware) or "no price is known for this GPU"
         text += f", cost unknown: {why}. Give your own price to see dollars"
@@ -208,7 +208,7 @@ def _alternative(title: str, patch: dict[str, object], candidate: Candidate, cho
     if abs(saved) < 0.005 * chosen.cost.usd_per_day:
         return Change(title, f"changes nothing: {_fleet(candidate)} at the same cost", patch, 0.0)
     verb = "saves" if saved < 0 else "costs"
-    return Change(title, f"{verb} ${_money(abs(saved))}/day: {_fleet(candidate)}", patch, saved)
+    return Change(title, f"{verb} {dollars(abs(saved))}/day: {_fleet(candidate)}", patch, saved)
 
 
 def next_candidates(candidates: Sequence[Candidate], chosen: Candidate) -> list[Candidate]:
@@ -227,7 +227,7 @@ def _rivals(outcome: Outcome, chosen: Candidate) -> list[Change]:
             continue
         extra = candidate.cost.usd_per_day - chosen.cost.usd_per_day
         ttft, tpot = ttft_text(candidate.latency), tpot_text(candidate.latency)
-        detail = f"{_fleet(candidate)}, {ttft}, {tpot}, ${_money(extra)}/day more"
+        detail = f"{_fleet(candidate)}, {ttft}, {tpot}, {dollars(extra)}/day more"
         changes.append(Change(f"Next: {candidate.label}", detail, {"hardware.gpu_ids": [candidate.gpu_id]}, extra))
     return changes
 
@@ -275,10 +275,6 @@ def tpot_text(latency: Latency) -> str:
 
 def _basis(basis: str) -> str:
     return "taken from a publication" if basis == "published" else "a prior scaled from other GPUs, not measured"
-
-
-def _money(usd: float) -> str:
-    return f"{usd:,.0f}" if abs(usd) >= 100 else f"{usd:.3g}" if abs(usd) < 10 else f"{usd:.1f}"
 
 
 def _capitalised(text: str) -> str:

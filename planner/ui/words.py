@@ -7,7 +7,7 @@ import datetime as dt
 import math
 import re
 
-from planner.units import BILLION, GB, GIB, HOUR_S, KIB, MILLION, MINUTE_S, MS, TB, TFLOPS
+from planner.units import BILLION, GB, GIB, HOUR_S, KIB, MILLION, MINUTE_S, MS, TB, TFLOPS, with_cents
 from planner.units import plural as plural  # noqa: PLC0414 - part of the words, defined where every layer reaches it
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -88,15 +88,15 @@ def seconds(value_s: float | None) -> str:
 
 
 def usd(value_usd: float | None) -> str:
-    r"""Return dollars with three significant figures; add the period where it is shown.
+    r"""Return dollars with three significant figures and never a single decimal; add the period where it is shown.
 
-    >>> [usd(x) for x in (0.31, 98.0, 1234.5, 2.5e6, -34.0)]
-    ['$0.31', '$98', '$1,234', '$2.5\xa0M', '−$34']
+    >>> [usd(x) for x in (0.31, 1.8, 98.0, 1234.5, 2.5e6, -34.0)]
+    ['$0.31', '$1.80', '$98', '$1,234', '$2.5\xa0M', '−$34']
     """
     if value_usd is None or not math.isfinite(value_usd):
         return DASH
     sign = "−" if value_usd < 0 else ""
-    return f"{sign}${figure(abs(value_usd))}"
+    return f"{sign}${with_cents(figure(abs(value_usd)))}"
 
 
 def gib(value_bytes: float | None) -> str:

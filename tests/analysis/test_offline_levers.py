@@ -25,6 +25,7 @@ from planner.errors import InputError
 from planner.offline_case import OfflineCase, offline_case
 from planner.plans import plan
 from planner.scenario import HardwareChoice, Scenario, Targets
+from planner.units import dollars
 from planner.workloads import Lognormal, LognormalLengths
 
 FEW = settings(max_examples=30, deadline=None)
@@ -238,8 +239,8 @@ def test_the_scenarios_own_work_and_engine(own: Case) -> None:
     assert f"${base.usd_per_day:,.0f}/day" in explanation.answer
     most = max(savings, key=lambda each: each.alone_usd)
     last, less, alone = (
-        f"${dollars:.3g}" if dollars < 100.0 else f"${dollars:,.0f}"
-        for dollars in (savings[-1].bill.usd_per_day, base.usd_per_day - savings[-1].bill.usd_per_day, most.alone_usd)
+        dollars(amount)
+        for amount in (savings[-1].bill.usd_per_day, base.usd_per_day - savings[-1].bill.usd_per_day, most.alone_usd)
     )
     assert f"costs {last}/day, {less} less" in explanation.answer
     assert f"pulled by itself {most.lever} saves most, {alone}/day" in explanation.answer
