@@ -16,16 +16,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from planner.cli_plan import ACTIVE_SHARE, REQUESTS_A_MINUTE, SCENARIO_HELP, Parser, add_plan_arguments
 from planner.errors import InputError
 from planner.paths import home_fault
 
 EXIT_OK = 0
 EXIT_INPUT = 2
-_DEFAULTS = (
-    "Unless a flag or the scenario says else: azure-conversation-2023 at 10 requests a second, llama-3.1-8b-instruct in bf16, "
-    "p99 TTFT 1 s, p99 TPOT 0.03 s, headroom 0.15, spares 1, vLLM 0.33.0, seed 1."
-)
-_SCENARIO_HELP = "scenario document (JSON), or what `plan --json` printed; - reads standard input"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,14 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     more = (
         "`planner VERB --help` says more. Wrong input prints one line and exits with 2; targets that nothing meets are an answer."
     )
-    parser = argparse.ArgumentParser(prog="planner", description="Capacity and cost planning for LLM serving.", epilog=more)
+    parser = Parser(prog="planner", description="Capacity and cost planning for LLM serving.", epilog=more)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_plan(verbs)
     _add_simulate(verbs)
+    _add_owned(verbs)
     for name, verb, text in (
         ("models", _models, "list the models of the catalogue"),
         ("gpus", _gpus, "list the GPUs of the catalogue"),
@@ -83,9 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verb(verbs: Any, name: str, text: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:  # noqa: ANN401
+def _verb(verbs: Any, name: str, text: str, run: Callable[[argparse.Namespace], None]) -> Parser:  # noqa: ANN401
     """Add a verb; text : what it does, in its own help and in the list of all."""
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}.")
+    parser: Parser = verbs.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}.")
     parser.set_defaults(verb=run)
     return parser
 
@@ -97,47 +94,19 @@ def _add_calibrate(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name
     add_arguments(_verb(verbs, "calibrate", text, _calibrate))
 
 
+def _add_owned(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
+    from planner.cli_owned import add_owned_arguments
+
+    add_owned_arguments(_verb(verbs, "owned", "price an hour of a GPU of your own machine, for a plan's usd_per_gpu_hour", _owned))
+
+
 def _add_plan(verbs: Any) -> None:  # noqa: ANN401 - argparse does not name the type publicly
-    plan = _verb(verbs, "plan", "size a fleet, choose its settings and price it", _plan)
-    plan.epilog = _DEFAULTS
-    plan.add_argument("--scenario", type=Path, metavar="FILE", help=f"{_SCENARIO_HELP}; the flags below change it")
-    load = plan.add_mutually_exclusive_group()
-    load.add_argument("--rate", type=float, metavar="R", help="mean requests a second")
-    load.add_argument("--tokens-per-day", type=float, metavar="N", help="prompt and output tokens a day")
-    load.add_argument("--users", type=int, metavar="N", help="people with access; see --active-share, --requests-per-minute")
-    plan.add_argument("--active-share", type=float, help="with --users: share of them active at once (0.2 unless given)")
-    plan.add_argument(
-        "--requests-per-minute", type=float, help="with --users: requests an active one makes a minute (0.4 unless given)"
-    )
-    for flag, metavar, text in (
-        ("--workload", "ID", "workload id"),
-        ("--model", "ID", "model id"),
-        ("--quantization", "ID", "weights, for example bf16 or fp8"),
-        ("--kv-dtype", "DTYPE", "auto, bf16 or fp8"),
-        ("--provider", "NAME", "only this provider's prices"),
-        ("--region", "NAME", "only this region's prices"),
-        ("--engine-version", "V", "vLLM version"),
-    ):
-        plan.add_argument(flag, metavar=metavar, help=text)
-    plan.add_argument(
-        "--gpu", action="append", metavar="ID", help="GPU to consider; repeat for several (default: every priced one)"
-    )
-    plan.add_argument("--tp", action="append", type=int, metavar="N", help="tensor-parallel size to consider; repeat for several")
-    plan.add_argument("--peak-factor", type=float, help="peak rate ÷ mean rate")
-    plan.add_argument("--ttft-p99", type=float, metavar="S", help="target: p99 time to first token in seconds")
-    plan.add_argument("--tpot-p99", type=float, metavar="S", help="target: p99 time per output token in seconds")
-    plan.add_argument("--offline", action="store_true", help="no latency targets: throughput and cost only")
-    plan.add_argument("--headroom", type=float, help="share of capacity kept free")
-    plan.add_argument("--spares", type=int, help="replicas that may be down")
-    plan.add_argument("--max-num-seqs", type=int, help="hold this setting fixed")
-    plan.add_argument("--max-num-batched-tokens", type=int, help="hold this setting fixed")
-    plan.add_argument("--seed", type=int, help="seed of every sampled quantity")
-    plan.add_argument("--json", action="store_true", help="print the whole plan as JSON")
+    add_plan_arguments(_verb(verbs, "plan", "size a fleet, choose its settings and price it", _plan))
 
 
 def _add_simulate(verbs: Any) -> None:  # noqa: ANN401
     verb = _verb(verbs, "simulate", "replay requests on one replica of the planned deployment", _simulate)
-    verb.add_argument("--scenario", type=Path, metavar="FILE", help=f"{_SCENARIO_HELP}; the default scenario without it")
+    verb.add_argument("--scenario", type=Path, metavar="FILE", help=f"{SCENARIO_HELP}; the default scenario without it")
     verb.add_argument("--rate", type=float, metavar="R", help="requests a second of the replica (default: its planned rate)")
     verb.add_argument("--requests", type=int, metavar="N", help="requests to serve (default 20000)")
     verb.add_argument("--seed", type=int, metavar="S", help="seed of the requests (default: the scenario's)")
@@ -212,8 +181,10 @@ def _load(arguments: argparse.Namespace) -> dict[str, Any] | None:
         return {
             "kind": "users",
             "users": arguments.users,
-            "active_share": 0.2 if arguments.active_share is None else arguments.active_share,
-            "requests_per_user_minute": 0.4 if arguments.requests_per_minute is None else arguments.requests_per_minute,
+            "active_share": ACTIVE_SHARE if arguments.active_share is None else arguments.active_share,
+            "requests_per_user_minute": REQUESTS_A_MINUTE
+            if arguments.requests_per_minute is None
+            else arguments.requests_per_minute,
         }
     return None
 
@@ -289,6 +260,15 @@ def _write(flag: str, path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise InputError(flag, str(path), f"can't be written ({error.strerror})", "Name a file in a folder that exists") from error
+
+
+def _owned(arguments: argparse.Namespace) -> None:
+    from planner.cli_owned import owned_node
+    from planner.pricing import owned_usd_per_gpu_hour
+    from planner.units import dollars
+
+    usd = owned_usd_per_gpu_hour(owned_node(arguments))
+    print(_json({"usd_per_gpu_hour": usd}) if arguments.json else f"{dollars(usd)} a GPU-hour")
 
 
 def _models(arguments: argparse.Namespace) -> None:

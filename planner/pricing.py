@@ -104,7 +104,7 @@ def fleet_cost(tariff: Tariff, placement: Placement, volume: TokenVolume, token_
 
 @dataclass(frozen=True, slots=True)
 class OwnedNode:
-    """Inputs of the cost of a machine that one owns; every figure is the user's.
+    """Inputs of the cost of a machine that one owns; every figure is the user's. `planner owned` reads them from the shell.
 
     capex_usd : price of the machine with its share of network
     residual_share : value left at the end ÷ capex [1]
@@ -142,8 +142,7 @@ def owned_usd_per_gpu_hour(node: OwnedNode) -> float:
     >>> round(owned_usd_per_gpu_hour(node), 2)
     1.27
     """
-    if not (node.years > 0 and node.gpu_count > 0 and 0 < node.availability <= 1 and node.pue >= 1):
-        raise InputError("owned node", node, "needs years, gpu_count above 0, availability in (0, 1], pue ≥ 1", "Correct it")
+    _check_owned(node)
     hours_per_year = 365 * HOURS_PER_DAY
     written_off = node.capex_usd * (1 - node.residual_share) / node.years
     interest = node.interest_per_year * node.capex_usd * (1 + node.residual_share) / 2
@@ -155,3 +154,25 @@ def owned_usd_per_gpu_hour(node: OwnedNode) -> float:
 def _check_finite(field: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise InputError(field, value, "must be a finite number above 0", "Check the workload's lengths and the load")
+
+
+_OWNED_BOUNDS = {
+    "capex_usd": (0.0, 1e9),
+    "residual_share": (0.0, 1.0),
+    "years": (0.1, 50.0),
+    "interest_per_year": (0.0, 1.0),
+    "maintenance_usd_per_year": (0.0, 1e9),
+    "wall_power_w": (0.0, 1e7),
+    "pue": (1.0, 10.0),
+    "usd_per_kwh": (0.0, 100.0),
+    "colocation_usd_per_month": (0.0, 1e9),
+    "gpu_count": (1, 100_000),
+    "availability": (0.01, 1.0),
+}
+
+
+def _check_owned(node: OwnedNode) -> None:
+    for field, (lowest, highest) in _OWNED_BOUNDS.items():
+        value = getattr(node, field)
+        if not lowest <= value <= highest:
+            raise InputError(f"owned.{field}", value, f"must be a number from {lowest:g} to {highest:g}", "Correct it")

@@ -14,7 +14,9 @@ from planner.errors import InputError, as_input_error, unique_fields
 MAX_SCENARIO_BYTES = 64 * 1024
 MAX_PLAN_BYTES = 4 * 1024 * 1024
 LONGEST_TTFT_S = 86_400.0
+USUAL_RATE_RPS = 10.0
 _HEAD_CHARACTERS = 200
+
 
 def _refuse_text(value: object) -> object:
     """Raise pydantic's own kind of error for a number in quotes, of which it would make one."""
@@ -89,7 +91,7 @@ class WorkloadChoice(_Frozen):
     """Which lengths and arrivals, and how much of them."""
 
     id: Id = Field(default="azure-conversation-2023", description="workload of the catalogue or of the user's folder")
-    load: Load = Field(default=RateLoad(requests_per_s=10.0))
+    load: Load = Field(default=RateLoad(requests_per_s=USUAL_RATE_RPS))
     peak_factor: Real | None = Field(
         default=None,
         ge=1,

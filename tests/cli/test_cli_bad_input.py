@@ -137,7 +137,20 @@ def test_the_help_of_a_plan_names_the_default_scenario(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(
     "verb",
-    ["plan", "simulate", "models", "gpus", "workloads", "questions", "memory-check", "accuracy", "calibrate", "bench", "compile"],
+    [
+        "plan",
+        "simulate",
+        "owned",
+        "models",
+        "gpus",
+        "workloads",
+        "questions",
+        "memory-check",
+        "accuracy",
+        "calibrate",
+        "bench",
+        "compile",
+    ],
 )
 def test_every_verb_says_what_it_does(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
@@ -145,3 +158,14 @@ def test_every_verb_says_what_it_does(verb: str, capsys: pytest.CaptureFixture[s
     described = capsys.readouterr().out.split("\n\n")[1]
     assert described.endswith(".")
     assert described[0].isupper()
+
+
+def test_an_owned_machines_price_is_what_the_plan_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    """$325k, 30 % residual, 4 years, 7 kW at PUE 1.3 and $0.10, colocation $200 × 10.2 kW: $0.81 + $0.11 + $0.35."""
+    flags = "--capex 325000 --residual 0.3 --years 4 --wall-power 7000 --pue 1.3 --usd-per-kwh 0.1 --colocation 2040 --gpus 8"
+    assert main(["owned", *flags.split()]) == 0
+    assert capsys.readouterr().out == "$1.27 a GPU-hour\n"
+    assert main(["owned", *flags.split(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["usd_per_gpu_hour"] == pytest.approx(1.27, abs=0.01)
+    assert main(["owned", *flags.replace("--years 4", "--years 0").split()]) == 2
+    assert "owned.years is 0.0: must be a number from 0.1 to 50" in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """Money: conservation of the bill, and the published example of an owned node."""
 
 import datetime as dt
+import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -47,6 +49,35 @@ def test_owned_node_matches_the_worked_example() -> None:
     # $325k, 30 % residual, 4 years, 7 kW at PUE 1.3 and $0.10, colocation $200 × 10.2 kW: $0.81 + $0.11 + $0.35.
     node = OwnedNode(325e3, 0.30, 4, 0.0, 0.0, 7000, 1.3, 0.10, 2040, 8, 1.0)
     assert owned_usd_per_gpu_hour(node) == pytest.approx(1.27, abs=0.01)
+
+
+WORKED = OwnedNode(325e3, 0.30, 4, 0.0, 0.0, 7000, 1.3, 0.10, 2040, 8, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("capex_usd", math.nan),
+        ("residual_share", 1.5),
+        ("years", 0.0),
+        ("interest_per_year", -0.1),
+        ("wall_power_w", math.inf),
+        ("pue", 0.9),
+        ("gpu_count", 0),
+        ("availability", 0.0),
+    ],
+)
+def test_a_machine_that_cannot_be_owned_is_refused(field: str, value: float) -> None:
+    with pytest.raises(InputError, match=field):
+        owned_usd_per_gpu_hour(replace(WORKED, **{field: value}))
+
+
+@given(share=st.floats(0.05, 1.0), years=st.floats(1.0, 20.0))
+@settings(max_examples=40, deadline=None)
+def test_a_machine_that_serves_less_or_shorter_costs_more_an_hour(share: float, years: float) -> None:
+    usual = owned_usd_per_gpu_hour(WORKED)
+    assert owned_usd_per_gpu_hour(replace(WORKED, availability=share)) == pytest.approx(usual / share)
+    assert (owned_usd_per_gpu_hour(replace(WORKED, years=years)) >= usual) == (years <= 4.0)
 
 
 def test_a_price_grows_stale_after_ninety_days() -> None:
