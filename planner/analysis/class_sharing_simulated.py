@@ -147,11 +147,6 @@ def simulated_sharing(case: Case, sharing: Sharing, caps: tuple[float, float], s
     return SimulatedSharing(one_queue, priority, pools, runs, held[-1] if held else None, pool_share, mix.span_s)
 
 
-def sharing_at_cap(case: Case, sharing: Sharing, cap_tokens: int) -> ClassRun:
-    """Return what one cap on the batch class makes of both classes."""
-    return _on_one_engine(case, _mix(case, sharing), CAPPED, cap_tokens)
-
-
 def _caps(case: Case, mix: _Mix, formulas: tuple[float, float]) -> list[int]:
     """Return the caps to simulate: around the smaller formula's, and the larger's own."""
     centre = min(formulas) or max(formulas) / 4.0

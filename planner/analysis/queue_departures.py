@@ -262,11 +262,6 @@ def limits_at(case: Case, stream: Stream, around: Surroundings, step: Step) -> E
     return limits._replace(enable_prefix_caching=step == "arrivals and caching" and around.cached_share > 0.0)
 
 
-def departure_of(case: Case, stream: Stream, around: Surroundings, step: Step, reference: float) -> Departure:
-    """Return the engine with one departure and those before it; reference : utilisation at which they are compared [1]."""
-    return _departure(_Asked(case, stream, around, reference), step, None)[0]
-
-
 class _Asked(NamedTuple):
     case: Case
     stream: Stream

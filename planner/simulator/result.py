@@ -157,11 +157,6 @@ class SimulationResult:
     finished: bool
     steps: list[LogStep] | None = None
 
-    @property
-    def idle_share(self) -> float:
-        """Share of the time in which no batch ran [1]."""
-        return 1.0 - self.totals.busy_s / self.totals.makespan_s if self.totals.makespan_s > 0.0 else 1.0
-
     def bound_shares(self) -> dict[WaitReason, float]:
         """Return the share of the busy time in which each limit kept the head of the queue waiting [1]."""
         return _shares(WAIT_REASONS, self.bound_s.sum(axis=1))

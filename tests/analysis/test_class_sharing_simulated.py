@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.analysis.case import Case
 from planner.analysis.class_sharing import (
     BatchWork,
     SharedEngine,
@@ -18,7 +19,15 @@ from planner.analysis.class_sharing import (
     shared_tpot_s,
     steady_stream,
 )
-from planner.analysis.class_sharing_simulated import ClassRun, Sharing, SimulatedSharing, sharing_at_cap, simulated_sharing
+from planner.analysis.class_sharing_simulated import (
+    CAPPED,
+    ClassRun,
+    Sharing,
+    SimulatedSharing,
+    _mix,
+    _on_one_engine,
+    simulated_sharing,
+)
 from planner.analysis.littles_law import Stream
 from planner.analysis.steps import Decoders, decode_step_s
 from planner.cases import textbook_case
@@ -30,6 +39,10 @@ TPOT_S = 0.015
 DECODERS = Decoders(32.0, 2048.0)
 BATCH = BatchWork(1798.0, 500.0)
 STREAM = steady_stream(DECODERS, 500.0, TPOT_S)
+
+
+def sharing_at_cap(case: Case, sharing: Sharing, cap_tokens: int) -> ClassRun:
+    return _on_one_engine(case, _mix(case, sharing), CAPPED, cap_tokens)
 
 
 @pytest.fixture(scope="module")

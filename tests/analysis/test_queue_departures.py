@@ -13,9 +13,12 @@ from planner.analysis.queue_departures import (
     Departure,
     Departures,
     Prompts,
+    Step,
+    Stream,
     Surroundings,
     TailPoint,
-    departure_of,
+    _Asked,
+    _departure,
     departures,
     planned_explanation,
     same_tail,
@@ -32,6 +35,10 @@ CASE = textbook_case()
 ALONE = Surroundings(CASE.kv_tokens, PoissonArrivals())
 
 
+def departure_of(stream: Stream, around: Surroundings, step: Step) -> Departure:
+    return _departure(_Asked(CASE, stream, around, 0.5), step, None)[0]
+
+
 def found_for(cv2: float, around: Surroundings = ALONE, count: int = 12_000, reference: float = 0.5) -> Departures:
     return departures(CASE, stream_of(CASE, Prompts(2048.0, cv2), around, count), around, reference)
 
@@ -43,7 +50,7 @@ def mixed() -> Departures:
 
 def queue_alone(cv2: float, count: int) -> tuple[Departure, float]:
     stream = stream_of(CASE, Prompts(2048.0, cv2), ALONE, count)
-    return departure_of(CASE, stream, ALONE, "queue", 0.5), stream.service.mean_s
+    return departure_of(stream, ALONE, "queue"), stream.service.mean_s
 
 
 def test_one_prompt_at_a_time_with_exponential_times_is_mm1() -> None:
@@ -61,7 +68,7 @@ def test_runs_that_departures_share_are_what_each_would_simulate(kv_tokens: int)
     around = replace(ALONE, kv_tokens=kv_tokens)
     stream = stream_of(CASE, Prompts(2048.0, 0.5), around, 600)
     for found in departures(CASE, stream, around, 0.5).departures:
-        alone = departure_of(CASE, stream, around, found.step, 0.5)
+        alone = departure_of(stream, around, found.step)
         assert found == replace(alone, peak_kv_share=found.peak_kv_share)
         assert found.peak_kv_share == pytest.approx(alone.peak_kv_share, rel=1e-9)
 
@@ -198,7 +205,7 @@ def test_bad_input_is_refused(call: object) -> None:
 
 def test_where_the_engine_takes_no_request_there_is_no_tail_and_no_load_to_plan_for() -> None:
     stream = stream_of(CASE, Prompts(2048.0), ALONE, 200)
-    found = departure_of(CASE, stream, Surroundings(512, PoissonArrivals()), "KV admission", 0.5)
+    found = departure_of(stream, Surroundings(512, PoissonArrivals()), "KV admission")
     assert found.rejected == 200
     assert (found.planned, found.at_reference_s) == (None, None)
     assert all((point.ttft_p99_s, point.mean_wait_s, point.keeps_up) == (None, None, False) for point in found.points)

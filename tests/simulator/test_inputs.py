@@ -85,7 +85,7 @@ def test_no_request_and_one_request() -> None:
     nothing = simulate(RequestTable(np.array([]), np.array([], np.int64), np.array([], np.int64)), LIMITS, SECOND)
     assert nothing.totals.steps == 0
     assert nothing.verdict == "stable"
-    assert nothing.idle_share == 1.0
+    assert nothing.totals.busy_s == 0.0
     assert sum(nothing.bound_shares().values()) == 0.0
     one = simulate(table((5.0, 3, 2)), LIMITS, SECOND)
     assert values_s(one, "e2e").tolist() == [2.0]
