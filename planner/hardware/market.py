@@ -1,4 +1,4 @@
-"""What cloud prices do as a whole: ranges for regions, spot, commitments, egress and storage. Ranges are not prices.
+"""What cloud prices do as a whole: ranges for spot and for commitments. Ranges are not prices.
 
 Use them to say how far a price may move, never in place of a dated row.
 """
@@ -11,14 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from planner import paths
 from planner.errors import InputError
 from planner.hardware.catalogue import PROFILES, Stamp
-from planner.hardware.figures import Identifier, Label, Text
+from planner.hardware.figures import Identifier, Text
 from planner.hardware.reading import read_toml_file, validated
 from planner.provenance import Source
 
 MARKET_FILE = "market.toml"
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
-Multiplier = Annotated[float, Field(ge=0.1, le=10, allow_inf_nan=False, strict=True)]
-Usd = Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False, strict=True)]
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -39,23 +37,6 @@ class SpotDiscount(BaseModel):
         return self
 
 
-class RegionMultiplier(BaseModel):
-    """Price of an instance in a region over its price in the provider's base region."""
-
-    model_config = _FROZEN
-
-    provider: Identifier = Field(description="the provider in small letters")
-    region: Label = Field(description="region, or a group of regions")
-    base_region: Label = Field(description="the region that counts as 1")
-    low: Multiplier = Field(description="smallest ratio seen")
-    high: Multiplier = Field(description="largest ratio seen")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _check_ordered("low", [self.low, self.high])
-        return self
-
-
 class CommitmentDiscount(BaseModel):
     """Discount of a reserved term, averaged over a whole cloud; GPU families often get less or none."""
 
@@ -72,28 +53,13 @@ class CommitmentDiscount(BaseModel):
         return self
 
 
-class Egress(BaseModel):
-    """Price of bytes that leave the cloud."""
-
-    model_config = _FROZEN
-
-    provider: Identifier = Field(description="the provider in small letters")
-    usd_per_gb: Usd = Field(description="USD a decimal GB within the first 10 TB a month that are paid for")
-    free_gb_per_month: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)] | None = Field(
-        default=None, description="decimal GB a month without charge"
-    )
-
-
 class Market(BaseModel):
     """All ranges, with their sources by the name of the list."""
 
     model_config = _FROZEN
 
     spot_discounts: tuple[SpotDiscount, ...]
-    region_multipliers: tuple[RegionMultiplier, ...]
     commitment_discounts: tuple[CommitmentDiscount, ...]
-    egress: tuple[Egress, ...]
-    object_storage_usd_per_gb_month: tuple[Usd, Usd] = Field(description="low and high")
     sources: dict[str, Source]
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.calibration.records import CalibrationRecord
-from planner.plans.market import why_no_price
+from planner.plans.market import commitment_text, why_no_price
 from planner.plans.results import Candidate, Change, Details, Latency, NearestFeasible, Reason
 from planner.plans.search import percent
 from planner.plans.starting import Question
@@ -81,6 +81,9 @@ def changes_of(outcome: Outcome, alternatives: Sequence[tuple[str, dict[str, obj
         detail = f"above {per_second(at_rps)} ({beyond}) one more replica is needed"
         changes.append(Change("More traffic", detail, _rate_patch(outcome, at_rps * _BEYOND_SEARCH), None))
     changes.extend(_rivals(outcome, chosen))
+    commitment = None if chosen.tariff is None else commitment_text(chosen.tariff)
+    if commitment is not None:
+        changes.append(Change("Commit to the machines", commitment, None, None))
     return tuple(changes)
 
 

@@ -1,9 +1,11 @@
-"""Why a GPU has no price under a scenario's provider, region and price basis, and where it has one."""
+"""Why a GPU has no price under a scenario's provider, region and price basis, where it has one, and what a commitment may save."""
 
 from collections.abc import Iterable
 
-from planner.hardware import Price, list_prices
+from planner.hardware import Price, list_prices, load_market
+from planner.pricing import Tariff
 from planner.scenario import HardwareChoice
+from planner.units import percentage
 
 _MOST_PLACES = 3
 _BASIS_WORDS = {"on_demand": "on-demand", "spot": "spot"}
@@ -31,6 +33,27 @@ def why_no_price(gpu_id: str, choice: HardwareChoice) -> str | None:
     if not priced:
         return f"{clause}, and no {basis} price is known elsewhere"
     return f"{clause}; {_places(priced, choice)}"
+
+
+def commitment_text(tariff: Tariff) -> str | None:
+    """Return what committing to a provider may save, as a clause; None where nothing is known, or for another basis."""
+    if tariff.basis != "on demand":
+        return None
+    ranges = [
+        f"{_range(each.low, each.high)} over {each.term_months} months"
+        for each in load_market().commitment_discounts
+        if each.provider == tariff.provider
+    ]
+    if not ranges:
+        return None
+    return (
+        f"{tariff.provider} takes off {' and '.join(ranges)}, averaged over its whole cloud; machines with GPUs often get less or "
+        "none, so ask for a quote"
+    )
+
+
+def _range(low: float, high: float) -> str:
+    return percentage(low) if low == high else f"{percentage(low)} to {percentage(high)}"
 
 
 def _usd_per_hour(price: Price, basis: str) -> float | None:

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from planner.hardware import list_prices
 from planner.plans import plan
 from planner.plans.candidates import prices_by_gpu, tariffs_for
-from planner.plans.market import why_no_price
+from planner.plans.market import commitment_text, why_no_price
+from planner.pricing import Tariff
 from planner.scenario import HardwareChoice, scenario_from_dict
 
+NBSP = "\N{NO-BREAK SPACE}"
 PRICES = list_prices()
 MI300X_ON_AZURE = [price for price in PRICES if price.gpu_id == "mi300x" and price.provider == "azure"]
 
@@ -68,3 +70,19 @@ def test_the_plan_says_so_of_its_choice_and_of_a_gpu_that_lost() -> None:
     assert beside.chosen is not None
     assert beside.chosen.gpu_id == "h100-80g-sxm"
     assert any("MI300X" in warning and "aws doesn't rent" in warning for warning in beside.warnings)
+
+
+def tariff(provider: str, basis: str = "on demand") -> Tariff:
+    return Tariff(provider, "box", "here", 8, 16.0, basis, "a test", None)
+
+
+def test_what_a_commitment_may_save_is_said_where_it_is_known() -> None:
+    said = commitment_text(tariff("azure"))
+    assert said is not None
+    assert said.startswith(f"azure takes off 30{NBSP}% to 36{NBSP}% over 12 months and 50{NBSP}% to 62{NBSP}% over 36 months")
+    gcp = commitment_text(tariff("gcp"))
+    assert gcp is not None
+    assert gcp.startswith(f"gcp takes off 30{NBSP}% over 12 months")
+    assert commitment_text(tariff("azure", "spot")) is None
+    assert commitment_text(tariff("yours", "per GPU-hour")) is None
+    assert commitment_text(tariff("nobody known")) is None
