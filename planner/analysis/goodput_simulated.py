@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.parallel import in_parallel
 from planner.simulator import SimulationOptions
 from planner.units import percentage
-from planner.workloads import Requests
+from planner.workloads import Requests, running_context_mean
 
 _OPTIONS = SimulationOptions(over_time=False)
 _ALL_BUT = 0.995
@@ -52,9 +52,8 @@ def at_context(case: Case, requests: Requests, context_tokens: float) -> Request
     """
     if abs(context_tokens / case.context_tokens - 1.0) < SAME:
         return requests
-    outputs = requests.output_tokens.astype(np.float64)
-    own = float((outputs**2).sum() / outputs.sum()) / 2.0
-    prompts = float((outputs * requests.prompt_tokens).sum() / outputs.sum())
+    own = running_context_mean(np.zeros(len(requests)), requests.output_tokens)
+    prompts = running_context_mean(requests.prompt_tokens, requests.output_tokens) - own
     if context_tokens <= own + 1.0:
         raise InputError(
             "context_tokens", context_tokens, f"must be above {own:.0f}", "The workload's outputs alone hold that much"

@@ -9,7 +9,16 @@ import numpy as np
 from planner.analysis.case import Case
 from planner.errors import InputError
 from planner.memory import memory_budget
-from planner.simulator import MeasureOptions, SimulationOptions, SimulationResult, Target, Verdict, goodput, summarise
+from planner.simulator import (
+    MeasureOptions,
+    SimulationOptions,
+    SimulationResult,
+    Target,
+    Verdict,
+    goodput,
+    leaving_rps,
+    summarise,
+)
 from planner.workloads import Requests
 from planner.workloads.laws import MAX_TOKENS
 
@@ -164,5 +173,5 @@ def saturated_rps(case: Case, count: int = _SATURATION_REQUESTS) -> float | None
 
     Taken over the middle of a run in which all requests wait from the start.
     """
-    found = flow(case.serve(all_at_once(case.requests(count)), _OPTIONS))
-    return None if found is None else found.requests_per_s
+    result = case.serve(all_at_once(case.requests(count)), _OPTIONS)
+    return leaving_rps(result.finish_s, _RAMP_SHARE) if result.finished else None

@@ -114,16 +114,16 @@ class MemoryBudget:
         held = self.blocks_per_sequence(tokens)
         return self.num_blocks / held if held else None
 
-    def one_group_blocks(self, tokens: int) -> int:
-        """Return the pool as blocks of one full-attention group [block], exact for sequences of `tokens`.
+    def one_group_blocks(self, *tokens: int) -> int:
+        """Return the pool as blocks of one full-attention group [block], exact for sequences of `tokens` in equal numbers.
 
         For a model whose layers cache alike this is num_blocks; with windows or recurrent state the pool holds as many sequences of
         `tokens` as this many plain blocks would.
         """
         if self.layout.uniform:
             return self.num_blocks
-        plain = -(-tokens // self.block_size)
-        held = self.blocks_per_sequence(tokens)
+        plain = sum(-(-each // self.block_size) for each in tokens)
+        held = sum(self.blocks_per_sequence(each) for each in tokens)
         return self.num_blocks * plain // held if held else self.num_blocks
 
 

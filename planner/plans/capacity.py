@@ -17,6 +17,7 @@ from planner.simulator import (
     EngineLimits,
     SimulationOptions,
     SimulationResult,
+    leaving_rps,
     measured_s,
     percentile_s,
     simulate,
@@ -203,12 +204,11 @@ def saturated_rps(demand: Demand, replica: Replica, knobs: Knobs) -> float:
     enough = _enough(result.averages.peak_running)
     if demand.count < enough:
         return saturated_rps(replace(demand, count=enough), replica, knobs)
-    ends = np.sort(result.finish_s[np.isfinite(result.finish_s)])
-    if len(ends) < 2:
-        return 0.0
-    first, last = int(_DRAIN_SHARE * len(ends)), int((1 - _DRAIN_SHARE) * len(ends))
-    span_s = float(ends[last] - ends[first])
-    return (last - first) / span_s if span_s > 0.0 else len(ends) / float(ends[-1])
+    leaving = leaving_rps(result.finish_s, _DRAIN_SHARE)
+    if leaving is not None:
+        return leaving
+    ended_s = result.finish_s[np.isfinite(result.finish_s)]
+    return len(ended_s) / float(ended_s.max()) if len(ended_s) > 1 else 0.0
 
 
 def _enough(running: float) -> int:

@@ -11,7 +11,7 @@ from planner.errors import InputError
 from planner.hardware import GpuProfile
 from planner.memory import MemoryBudget, memory_budget
 from planner.models import ModelSpec, Quantization
-from planner.plans.candidates import Layout, deployment_for
+from planner.plans.candidates import Layout, deployment_for, kv_dtype_for
 from planner.plans.capacity import ANSWER_REQUESTS, COARSE_REQUESTS, Demand, Replica
 from planner.plans.machines import record_over
 from planner.plans.progress import Check, unchecked
@@ -133,7 +133,7 @@ def rejected(question: Question, layout: Layout, rejection: Rejection, **known: 
         gpu_name=layout.gpu.name,
         tensor_parallel=layout.tensor_parallel,
         quantization_id=question.quantization.id,
-        kv_dtype="auto",
+        kv_dtype=kv_dtype_for(question.scenario, question.quantization),
         rejection=rejection,
         link=layout.link,
         several_links=layout.several_links,
@@ -177,13 +177,7 @@ def plain_blocks(memory: MemoryBudget, demand: Demand) -> int:
     `block_size` tokens: the pool is scaled by plain ÷ held blocks over what the workload's sequences hold while they run, so that
     it holds as many of them at once as the engine's does.
     """
-    if memory.layout.uniform:
-        return memory.num_blocks
-    plain = held = 0
-    for tokens in demand.running_tokens():
-        plain += -(-tokens // memory.block_size)
-        held += memory.blocks_per_sequence(tokens)
-    return memory.num_blocks * plain // held if held else memory.num_blocks
+    return memory.num_blocks if memory.layout.uniform else memory.one_group_blocks(*demand.running_tokens())
 
 
 def default_knobs(scenario: Scenario, deployment: Deployment) -> Knobs:

@@ -175,6 +175,25 @@ def percentile_s(known_s: Floats, percentile: float) -> float:
     return float(_interpolated(known_s[None, :], (percentile,))[percentile][0])
 
 
+def leaving_rps(finish_s: Floats, left_out_share: float) -> float | None:
+    """Return the rate at which requests leave over the middle of a run, without its ramp and its drain [request/s].
+
+    finish_s : when each request ended, NaN for one that didn't [s]
+    left_out_share : of the requests that ended, at each end [1], 0 < share < 1/2
+
+    None where fewer than two ended, or all of the middle ended at once.
+
+    >>> leaving_rps(np.arange(101.0) / 4.0, 0.1)
+    4.0
+    """
+    ends = np.sort(finish_s[np.isfinite(finish_s)])
+    if len(ends) < 2:
+        return None
+    first, last = int(left_out_share * len(ends)), int((1.0 - left_out_share) * len(ends))
+    span_s = float(ends[last] - ends[first])
+    return (last - first) / span_s if span_s > 0.0 else None
+
+
 def summarise(result: SimulationResult, options: MeasureOptions | None = None) -> Summary:
     """Return the latencies and rates of a run."""
     options = options or MeasureOptions()

@@ -10,7 +10,7 @@ import pytest
 from planner.errors import InputError
 from planner.exporters.flags import serve_command
 from planner.exporters.plan_document import plan_document, plan_text
-from planner.models import load_model
+from planner.models import QUANTIZATIONS, load_model
 from planner.plans import Plan, plan
 from planner.plans.candidates import layouts, quantization_for
 from planner.plans.capacity import ANSWER_REQUESTS, demand_for, latency_at
@@ -320,3 +320,10 @@ def test_ten_to_the_twelve_tokens_a_day_is_a_fleet_not_a_crash() -> None:
     assert answer.chosen is not None
     assert answer.chosen.replicas is not None
     assert answer.chosen.replicas.total > 500
+
+
+def test_a_layout_that_is_left_out_names_the_kv_dtype_that_it_would_use() -> None:
+    for kv_dtype, used in (("auto", QUANTIZATIONS["fp8"].kv_dtype), ("fp8", "fp8"), ("bf16", "bf16")):
+        model = {"id": "llama-3.1-405b-instruct", "quantization": "fp8", "kv_dtype": kv_dtype}
+        found = plan(scenario_from_dict({"model": model, "hardware": {"gpu_ids": ["l4"]}}))
+        assert {each.kv_dtype for each in found.candidates if not each.feasible} == {used}

@@ -27,6 +27,7 @@ from planner.simulator import (
     summarise,
     values_s,
 )
+from planner.simulator.metrics import leaving_rps
 from planner.simulator.verdict import judge
 from tests.simulator.engines import coefficients
 
@@ -244,3 +245,13 @@ def test_a_run_without_series_has_the_same_latencies() -> None:
     assert whole.verdict == lean.verdict
     assert len(lean.series.start_s) == 0
     assert int(lean.gaps.tokens.sum()) == 0
+
+
+def test_the_rate_of_the_middle_of_a_run_leaves_out_its_ramp_and_its_drain() -> None:
+    """Eighty requests at four a second between ten that come slowly at each end; those that never ended don't count."""
+    steady = 100.0 + np.arange(80) / 4.0
+    ends = np.concatenate([np.linspace(0.0, 90.0, 10), steady, np.linspace(200.0, 300.0, 10), [np.nan]])
+    assert leaving_rps(ends[::-1], 0.15) == pytest.approx(4.0)
+    assert leaving_rps(ends, 0.0 + 1e-9) != pytest.approx(4.0, rel=0.1)
+    assert leaving_rps(np.array([1.0, np.nan]), 0.1) is None
+    assert leaving_rps(np.full(5, 2.0), 0.1) is None
