@@ -151,7 +151,7 @@ def bench_simulator(workload: Path, engine: BenchEngine | None = None) -> dict[s
         "requests_per_s": len(requests) / took.cpu_s,
         "steps_per_s": result.totals.steps / took.cpu_s,
         "compile_s": compile_s,
-        "peak_rss_mb": _peak_rss_bytes() / _MIB,
+        "peak_rss_mib": _peak_rss_bytes() / _MIB,
         "plain_requests": len(part),
         "plain_requests_per_s": len(part) / plain_s,
         "times_faster_than_plain": plain_s / part_took.cpu_s,

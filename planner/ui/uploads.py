@@ -6,31 +6,31 @@ from planner.errors import InputError
 from planner.hardware import GpuProfile, gpu_from_toml, survey_gpus
 from planner.models import ModelSpec, list_models, model_from_config
 from planner.paths import user_home
+from planner.units import MIB
 
-MAX_CONFIG_MB = 2
-MAX_TOML_MB = 1
-MAX_TRACE_MB = 200
-BYTES_PER_MB = 2**20
+MAX_CONFIG_MIB = 2
+MAX_TOML_MIB = 1
+MAX_TRACE_MIB = 200
 
 
-def checked_bytes(data: bytes, name: str, most_mb: int) -> bytes:
-    """Return a file's bytes; InputError when there are none or more than `most_mb` MiB."""
+def checked_bytes(data: bytes, name: str, most_mib: int) -> bytes:
+    """Return a file's bytes; InputError when there are none or more than `most_mib` MiB."""
     if not data:
         raise InputError(name, "0 bytes", "must not be empty", "Choose the file again")
-    if len(data) > most_mb * BYTES_PER_MB:
-        raise InputError(name, f"{len(data):,} bytes", f"must be at most {most_mb} MiB", "Give the configuration, not the weights")
+    if len(data) > most_mib * MIB:
+        raise InputError(name, f"{len(data):,} bytes", f"must be at most {most_mib} MiB", "Give the configuration, not the weights")
     return data
 
 
 def read_model(data: bytes, name: str) -> ModelSpec:
     """Return the model of a Hugging Face config.json; name : what the user calls it."""
-    return model_from_config(checked_bytes(data, "config.json", MAX_CONFIG_MB), name)
+    return model_from_config(checked_bytes(data, "config.json", MAX_CONFIG_MIB), name)
 
 
 def read_gpu(data: bytes, file_name: str) -> GpuProfile:
     """Return the GPU of a TOML profile."""
     try:
-        text = checked_bytes(data, "GPU profile", MAX_TOML_MB).decode("utf-8")
+        text = checked_bytes(data, "GPU profile", MAX_TOML_MIB).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError("GPU profile", file_name, "must be UTF-8 text", "Save the file as UTF-8") from error
     return gpu_from_toml(text, file_name)

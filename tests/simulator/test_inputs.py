@@ -151,7 +151,7 @@ def test_bench_reports_what_it_measured(tmp_path: Path) -> None:
     report = bench_simulator(workload)
     assert report["requests"] == report["plain_requests"] == 300
     assert report["engine"]["max_num_seqs"] == 128  # type: ignore[index]
-    for name in ("requests_per_s", "steps_per_s", "peak_rss_mb", "times_faster_than_plain"):
+    for name in ("requests_per_s", "steps_per_s", "peak_rss_mib", "times_faster_than_plain"):
         assert float(report[name]) > 0.0  # type: ignore[arg-type]
     assert main(["--workload", str(workload)]) == 0
 

@@ -9,6 +9,7 @@ from planner.errors import InputError
 from planner.hardware import load_gpu
 from planner.models import load_model
 from planner.ui import uploads
+from planner.units import MIB
 from tests.ui.users_files import GPU, LLAMA
 
 CONFIG = json.dumps(LLAMA | {"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True}).encode()
@@ -73,9 +74,9 @@ def test_what_is_no_config_is_refused_with_a_remedy(data: bytes) -> None:
     assert caught.value.remedy
 
 
-def test_a_file_of_200_mb_is_refused_before_it_is_read() -> None:
+def test_a_file_of_200_mib_is_refused_before_it_is_read() -> None:
     with pytest.raises(InputError) as caught:
-        uploads.read_model(bytes(200 * uploads.BYTES_PER_MB), "my-model")
+        uploads.read_model(bytes(200 * int(MIB)), "my-model")
     assert "at most 2 MiB" in caught.value.bound
 
 

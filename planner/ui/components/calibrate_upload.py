@@ -14,7 +14,7 @@ from planner.ui.views import calibrate_files as views
 from planner.ui.views.calibrate_collect import Place
 from planner.ui.words import sentence
 
-MAX_MB = 64
+MAX_MIB = 64
 MOST_FILES = 20
 _BYTES_PER_WEIGHT = 1_000
 _SHOWN_REMARKS = 6
@@ -28,8 +28,8 @@ def upload(slot: str, label: str, formats: str, example: Callable[[], views.Give
     """
     key = _widget_key(slot)
     with st.container(width=READABLE_PX):
-        st.file_uploader(label, key=key, accept_multiple_files=True, max_upload_size=MAX_MB, on_change=_take, args=(slot, key))
-        st.caption(sentence(f"{formats} At most {MAX_MB} MB a file; a larger one turns red and isn't sent."))
+        st.file_uploader(label, key=key, accept_multiple_files=True, max_upload_size=MAX_MIB, on_change=_take, args=(slot, key))
+        st.caption(sentence(f"{formats} At most {MAX_MIB} MiB a file; a larger one turns red and isn't sent."))
         for note in st.session_state.get(_left_out(slot), ()):
             st.caption(f":material/rule: {sentence(note)}")
         given = files_of(slot)

@@ -99,10 +99,10 @@ def _model_upload() -> None:
     with st.container(border=True, width=READABLE_PX):
         st.markdown("**Your own model**")
         file = st.file_uploader(
-            "config.json of a Hugging Face model", type="json", key="upload-model", max_upload_size=uploads.MAX_CONFIG_MB
+            "config.json of a Hugging Face model", type="json", key="upload-model", max_upload_size=uploads.MAX_CONFIG_MIB
         )
         name = st.text_input("Name", "my-model", key="upload-model-name", max_chars=100)
-        st.caption(_at_most(uploads.MAX_CONFIG_MB))
+        st.caption(_at_most(uploads.MAX_CONFIG_MIB))
         if file is None:
             return
         data = file.getvalue()
@@ -117,9 +117,10 @@ def _model_upload() -> None:
 def _gpu_upload() -> None:
     with st.container(border=True, width=READABLE_PX):
         st.markdown("**Your own GPU**")
-        file = st.file_uploader("Profile as TOML", type="toml", key="upload-gpu", max_upload_size=uploads.MAX_TOML_MB)
+        file = st.file_uploader("Profile as TOML", type="toml", key="upload-gpu", max_upload_size=uploads.MAX_TOML_MIB)
         st.caption(
-            "Start from any file in hardware_profiles/; `extends` takes another profile's figures. " + _at_most(uploads.MAX_TOML_MB)
+            "Start from any file in hardware_profiles/; `extends` takes another profile's figures. "
+            + _at_most(uploads.MAX_TOML_MIB)
         )
         if file is None:
             return
@@ -139,9 +140,9 @@ def _trace_upload() -> None:
             "CSV, JSON lines or parquet with prompt and output tokens, and times if you have them",
             type=["csv", "json", "jsonl", "parquet", "gz"],
             key="upload-trace",
-            max_upload_size=uploads.MAX_TRACE_MB,
+            max_upload_size=uploads.MAX_TRACE_MIB,
         )
-        st.caption(f"Only token counts, times and block identities are kept, never text. {_at_most(uploads.MAX_TRACE_MB)}")
+        st.caption(f"Only token counts, times and block identities are kept, never text. {_at_most(uploads.MAX_TRACE_MIB)}")
         if file is None:
             return
         drop = st.toggle(
@@ -195,9 +196,9 @@ def _imported(file: UploadedFile, bad_rows: BadRows) -> _Imported:
     return kept(("trace", file.file_id, file.name, bad_rows), max(1, file.size // _BYTES_PER_REQUEST), read)
 
 
-def _at_most(megabytes: int) -> str:
+def _at_most(mebibytes: int) -> str:
     """Return what to know of large files: the widget marks one that is too large without a word."""
-    return f"At most {megabytes} MB a file; a larger one turns red and isn't sent."
+    return f"At most {mebibytes} MiB a file; a larger one turns red and isn't sent."
 
 
 @contextmanager
