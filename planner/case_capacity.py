@@ -93,6 +93,6 @@ def _carried(case: Case, setting: Setting) -> Carried:
     found = capacity_of(demand, replica, knobs, Targets(ttft_p99_s=case.ttft_p99_s, tpot_p99_s=case.tpot_p99_s))
     usd = None
     if case.usd_per_hour is not None and found.rate_rps:
-        tokens_per_s = found.rate_rps * (case.lengths.prompt_mean + case.lengths.output_mean)
+        tokens_per_s = found.rate_rps * (case.lengths.prompt_mean_tokens + case.lengths.output_mean_tokens)
         usd = case.usd_per_hour / HOUR_S / tokens_per_s * MILLION
     return Carried(setting, found.rate_rps, found.binds, found.latency.ttft_p99_s, found.latency.tpot_p99_s, usd)

@@ -136,7 +136,7 @@ def _own(case: Case) -> OfflineCase:
         return float(budget.one_group_blocks(max(round(case.context_tokens), 1)) * budget.block_size)
 
     load = planned_load(scenario, case.workload, case.lengths)
-    prompt, output = float(case.lengths.prompt_mean), float(case.lengths.output_mean)
+    prompt, output = float(case.lengths.prompt_mean_tokens), float(case.lengths.output_mean_tokens)
     work = DailyWork(prompt, output, load.mean_rps * DAY_S * prompt, load.mean_rps * DAY_S * output)
     hits = case.workload.prefix_hits
     share = _UNKNOWN_SHARE if hits is None else min(hits.unbounded_hit_rate, 0.99)

@@ -99,7 +99,7 @@ def simulated_batching(case: Case, outputs: Outputs, batch: int, count: int) -> 
 def with_outputs(case: Case, outputs: Outputs, requests: Requests) -> Requests:
     """Return the requests that the engine would serve, with their own outputs or others of the same mean, all waiting at time 0."""
     tokens = requests.output_tokens
-    mean = case.lengths.output_mean
+    mean = case.lengths.output_mean_tokens
     if outputs == "exponential":
         rng = np.random.default_rng([case.seed, _STREAM])
         tokens = np.ceil(rng.exponential(mean, len(tokens))).astype(np.int64)

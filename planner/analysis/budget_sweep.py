@@ -127,4 +127,4 @@ def bound_of(case: Case, metric: Metric) -> float | None:
     """Return what the targets allow a request's p95 [s]: TTFT's own; for E2E both, at the p95 output; None without targets."""
     if case.ttft_p99_s is None or metric == "ttft":
         return case.ttft_p99_s
-    return None if case.tpot_p99_s is None else case.ttft_p99_s + case.tpot_p99_s * max(case.lengths.output_p95 - 1.0, 0.0)
+    return None if case.tpot_p99_s is None else case.ttft_p99_s + case.tpot_p99_s * max(case.lengths.output_p95_tokens - 1.0, 0.0)

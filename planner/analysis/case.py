@@ -51,7 +51,7 @@ class Case:
     @property
     def context_tokens(self) -> float:
         """Mean tokens that a running sequence has cached [token]."""
-        return float(self.lengths.running_context_mean)
+        return float(self.lengths.running_context_mean_tokens)
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -61,7 +61,7 @@ class Case:
     @property
     def stream(self) -> Stream:
         """The workload's requests at the case's rate."""
-        return self.stream_at(self.rate_rps, float(self.lengths.prompt_mean), float(self.lengths.output_mean))
+        return self.stream_at(self.rate_rps, float(self.lengths.prompt_mean_tokens), float(self.lengths.output_mean_tokens))
 
     @property
     def full_batch(self) -> float:
@@ -77,7 +77,9 @@ class Case:
         prompts, outputs = drawn.prompt_tokens.astype(np.float64), drawn.output_tokens.astype(np.float64)
         by_prompt = float((outputs * prompts).mean() / (outputs.mean() * prompts.mean()))
         by_output = float((outputs**2).mean() / outputs.mean() ** 2)
-        sampled = Stream(rate_rps, float(self.lengths.prompt_mean), float(self.lengths.output_mean), by_prompt, by_output)
+        sampled = Stream(
+            rate_rps, float(self.lengths.prompt_mean_tokens), float(self.lengths.output_mean_tokens), by_prompt, by_output
+        )
         scale = self.context_tokens / sampled.running_context_tokens
         return Stream(rate_rps, prompt_tokens, output_tokens, scale * by_prompt, scale * by_output)
 

@@ -286,8 +286,8 @@ def _on_pools(case: Case, sharing: Sharing, mix: _Mix) -> tuple[ClassRun | None,
 
 def _interactive(case: Case, sharing: Sharing, requests: Requests) -> Requests:
     """Return the workload's requests with lengths scaled to the means asked, none of their prompts cached."""
-    prompt = sharing.interactive.prompt_tokens / case.lengths.prompt_mean
-    output = sharing.interactive.output_tokens / case.lengths.output_mean
+    prompt = sharing.interactive.prompt_tokens / case.lengths.prompt_mean_tokens
+    output = sharing.interactive.output_tokens / case.lengths.output_mean_tokens
     return replace(stretched(requests, prompt, output), cached_prompt_tokens=None)
 
 

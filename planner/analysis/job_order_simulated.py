@@ -178,7 +178,7 @@ def jobs_of_rush(case: Case, rush: Rush) -> Jobs:
     if leaving is None:
         raise InputError("Requests", rush.count, "must be enough to keep the engine full for a while", "Send more")
     running = max(result.averages.running, 1.0)
-    prompt_s, output_s = token_costs_s(case.coefficients, running, case.context_tokens, case.lengths.prompt_mean)
+    prompt_s, output_s = token_costs_s(case.coefficients, running, case.context_tokens, case.lengths.prompt_mean_tokens)
     return Jobs(requests, leaving.requests_per_s, output_s / prompt_s, too_long)
 
 
@@ -227,8 +227,8 @@ def _spread(case: Case, requests: Requests, cv2: float) -> Requests:
         drawn = np.rint(rng.gamma(1.0 / cv2, cv2 * mean, len(requests)))
         return np.clip(drawn, 1, longest).astype(np.int64)
 
-    prompts = lengths(case.lengths.prompt_mean, most * 3 // 4)
-    return replace(requests, prompt_tokens=prompts, output_tokens=lengths(case.lengths.output_mean, most // 8))
+    prompts = lengths(case.lengths.prompt_mean_tokens, most * 3 // 4)
+    return replace(requests, prompt_tokens=prompts, output_tokens=lengths(case.lengths.output_mean_tokens, most // 8))
 
 
 def _ranked(case: Case, requests: Requests, ranks: Ints | None) -> SimulationResult:

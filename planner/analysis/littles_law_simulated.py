@@ -36,7 +36,7 @@ _SMALLEST_SHARE = 0.001
 def longest_means(case: Case, count: int = _SAMPLED) -> tuple[float, float]:
     """Return the largest mean prompt and output at which the longest of so many requests stays within MAX_TOKENS [token]."""
     drawn = case.requests(count)
-    sides = (drawn.prompt_tokens, case.lengths.prompt_mean), (drawn.output_tokens, case.lengths.output_mean)
+    sides = (drawn.prompt_tokens, case.lengths.prompt_mean_tokens), (drawn.output_tokens, case.lengths.output_mean_tokens)
     prompt, output = (MAX_TOKENS * float(mean) / float(tokens.max()) for tokens, mean in sides)
     return prompt, output
 
@@ -53,7 +53,9 @@ def stream_requests(case: Case, stream: Stream, count: int, seed: int) -> Reques
             bound = f"must be at most {most:,.0f}, for the longest request to stay within {MAX_TOKENS:,} tokens"
             raise InputError(field, f"{mean:,.0f}", bound, "Lower it")
     drawn = case.requests(count, stream.rate_rps)
-    return stretched(drawn, stream.prompt_tokens / case.lengths.prompt_mean, stream.output_tokens / case.lengths.output_mean)
+    return stretched(
+        drawn, stream.prompt_tokens / case.lengths.prompt_mean_tokens, stream.output_tokens / case.lengths.output_mean_tokens
+    )
 
 
 class Count(NamedTuple):

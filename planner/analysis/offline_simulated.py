@@ -178,7 +178,7 @@ def _exponential(case: Case, mean_tokens: float, count: int) -> Ints:
 
 def _requests(case: Case, work: DailyWork, count: int, kv_tokens: float) -> Requests:
     """Return the workload's requests with the day's lengths, all waiting, without those that the KV cache never holds."""
-    prompt, output = work.prompt_tokens / case.lengths.prompt_mean, work.output_tokens / case.lengths.output_mean
+    prompt, output = work.prompt_tokens / case.lengths.prompt_mean_tokens, work.output_tokens / case.lengths.output_mean_tokens
     drawn = all_at_once(stretched(case.requests(count), prompt, output))
     kept = drawn.prompt_tokens + drawn.output_tokens <= kv_tokens
     if not bool(kept.any()):

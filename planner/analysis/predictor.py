@@ -60,7 +60,7 @@ class SteadyBatch(NamedTuple):
 
 def slots_of(case: Case) -> int:
     """Return how many sequences run at once: max_num_seqs, or what the KV cache holds of them at their end [seq], at least 1."""
-    held = case.kv_tokens / (case.lengths.prompt_mean + case.lengths.output_mean)
+    held = case.kv_tokens / (case.lengths.prompt_mean_tokens + case.lengths.output_mean_tokens)
     return max(1, min(case.limits.max_num_seqs, int(held)))
 
 
@@ -74,12 +74,12 @@ def steady_batch(case: Case, tpot_s: float | None) -> SteadyBatch:
     if sequences == 0:
         return SteadyBatch(0, _flow_step_s(case, 1.0), 0.0)
     step_s = _flow_step_s(case, float(sequences))
-    return SteadyBatch(sequences, step_s, sequences / (case.lengths.output_mean * step_s))
+    return SteadyBatch(sequences, step_s, sequences / (case.lengths.output_mean_tokens * step_s))
 
 
 def _flow_step_s(case: Case, sequences: float) -> float:
-    prompt = case.lengths.prompt_mean
-    chunk = Chunk(sequences / case.lengths.output_mean * prompt, prompt / 2.0)
+    prompt = case.lengths.prompt_mean_tokens
+    chunk = Chunk(sequences / case.lengths.output_mean_tokens * prompt, prompt / 2.0)
     return mixed_step_s(case.decoders(sequences), chunk, case.coefficients)
 
 
@@ -106,7 +106,7 @@ def door_bounds(case: Case, aims: Aims) -> DoorBounds:
     batch = steady_batch(case, aims.planned_tpot_s)
     passing = max(1, round(QUEUE_SHARE * batch.rate_rps * engine_ttft_s(case, aims)))
     waiting = passing if batch.sequences >= slots_of(case) else 0
-    tokens = max(1, round(passing * case.lengths.prompt_mean))
+    tokens = max(1, round(passing * case.lengths.prompt_mean_tokens))
     return DoorBounds(batch, waiting, max(batch.sequences + waiting, 1), tokens)
 
 
@@ -145,7 +145,7 @@ def forecast_of(case: Case, aims: Aims) -> Forecast:
 
 def _prefill_rate(case: Case, decoding: float, tpot_s: float | None) -> float:
     """Return the prompt tokens a second beside decoders: the chunk that TPOT and the budget allow, over its step [token/s]."""
-    c, past = case.coefficients, case.lengths.prompt_mean / 2.0
+    c, past = case.coefficients, case.lengths.prompt_mean_tokens / 2.0
     decoders = Decoders(decoding, case.context_tokens)
     room = max(case.limits.max_num_batched_tokens - decoding, 1.0)
     if tpot_s is not None:

@@ -87,7 +87,7 @@ def stream_of(case: Case, prompts: Prompts, around: Surroundings, count: int) ->
     drawn = case.workload.sample_requests(count, 1.0, case.seed)
     rng = np.random.default_rng([case.seed, _SPREAD_SEED])
     if prompts.service_cv2 is None:
-        drawn = stretched(drawn, prompts.mean_tokens / case.lengths.prompt_mean, 1.0)
+        drawn = stretched(drawn, prompts.mean_tokens / case.lengths.prompt_mean_tokens, 1.0)
         service = prefill_service(drawn.prompt_tokens, case.coefficients)
     else:
         drawn, service = _with_service(case, drawn, prompts.mean_tokens, prompts.service_cv2, rng)

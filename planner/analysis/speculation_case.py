@@ -128,7 +128,7 @@ def rule_of(case: Case, asked: Speculating) -> DraftRule:
 
 def load_of(case: Case, context_tokens: float) -> Load:
     """Return the case's requests with prompts stretched until a running sequence has so many tokens cached on average [token]."""
-    output = float(case.lengths.output_mean)
+    output = float(case.lengths.output_mean_tokens)
     return Load(context_tokens, max(context_tokens - output / 2.0, 1.0), output, case.limits.max_num_batched_tokens)
 
 

@@ -89,7 +89,7 @@ def simulated_speculation(
     """
     context_tokens, batch = asked
     fixed = replace(rule, ranges=())
-    outputs = float(case.lengths.output_mean) / tokens_a_step(rule.acceptance)
+    outputs = float(case.lengths.output_mean_tokens) / tokens_a_step(rule.acceptance)
     batches = sorted({batch, *(size for size in BATCHES if _count(size, outputs) * outputs <= _MOST_ROWS)})
     weights = np.cumsum([0.0, *(_count(size, outputs) * outputs for size in (*batches, batch))])
     pairs = []
@@ -174,7 +174,7 @@ def most_context_tokens(case: Case, drafts: int) -> float:
 
     drafts : of a step, at most [token]; a drafter may hold as many slots again
     """
-    output = float(case.lengths.output_mean)
+    output = float(case.lengths.output_mean_tokens)
     whole = case.kv_tokens - (2.0 * (drafts + 1) + drafts)
     prompt = whole - output
     if case.limits.max_model_len is not None:
@@ -184,7 +184,7 @@ def most_context_tokens(case: Case, drafts: int) -> float:
 
 def _requests(case: Case, load: Load, rule: DraftRule, count: int) -> Requests:
     """Return the workload's requests, stretched to the context, all waiting, without those that the engine could never hold."""
-    drawn = all_at_once(stretch_prompts(case.requests(count), load.prompt_tokens / float(case.lengths.prompt_mean)))
+    drawn = all_at_once(stretch_prompts(case.requests(count), load.prompt_tokens / float(case.lengths.prompt_mean_tokens)))
     outputs = drawn.output_tokens
     if case.limits.max_model_len is not None:
         outputs = np.minimum(outputs, case.limits.max_model_len - drawn.prompt_tokens)

@@ -231,7 +231,9 @@ def _measured(case: Case, setting: SpikeSetting, requests: Requests, wanted: Ask
 
 def _gpu_s(case: Case, tries: Tries) -> Floats:
     """Return the GPU time of each served try at a full batch [s]."""
-    prompt_s, output_s = token_costs_s(case.coefficients, case.full_batch, case.context_tokens, float(case.lengths.prompt_mean))
+    prompt_s, output_s = token_costs_s(
+        case.coefficients, case.full_batch, case.context_tokens, float(case.lengths.prompt_mean_tokens)
+    )
     cost_s = tries.prompt_tokens * prompt_s + tries.output_tokens * output_s
     return np.where(tries.fate == Fate.SERVED, cost_s, 0.0)
 

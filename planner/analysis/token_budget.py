@@ -233,7 +233,7 @@ def frontier_budgets(case: Case, bounds: BudgetBounds) -> tuple[int, ...]:
 
 def frontier(case: Case, beside: Beside, budgets: tuple[int, ...], count: int) -> Frontier:
     """Serve the same `count` requests of the workload under each budget, at the stated rate."""
-    requests = stretch_prompts(case.requests(count, beside.rate_rps), beside.prompt_tokens / case.lengths.prompt_mean)
+    requests = stretch_prompts(case.requests(count, beside.rate_rps), beside.prompt_tokens / case.lengths.prompt_mean_tokens)
     targets = targets_of(beside.ttft_s, beside.tpot_s)
 
     def one(budget: int) -> FrontierPoint | None:

@@ -214,8 +214,8 @@ def _memory(selector: str) -> list[Alert]:
 
 def _lengths(plan: Plan, selector: str) -> list[Alert]:
     named = (
-        ("Prompts", "request_prompt_tokens", plan.lengths.prompt_mean),
-        ("Outputs", "request_generation_tokens", plan.lengths.output_mean),
+        ("Prompts", "request_prompt_tokens", plan.lengths.prompt_mean_tokens),
+        ("Outputs", "request_generation_tokens", plan.lengths.output_mean_tokens),
     )
     return [
         Alert(

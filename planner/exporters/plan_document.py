@@ -22,7 +22,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "scenario": plan.scenario.model_dump(mode="json"),
         "scenario_digest": plan.scenario.digest(),
         "load": asdict(plan.load),
-        "lengths": plan.lengths._asdict(),
+        "lengths": {name.removesuffix("_tokens"): value for name, value in plan.lengths._asdict().items()},
         "chosen": _candidate(plan.chosen) if plan.chosen else None,
         "details": _details(plan),
         "nearest_feasible": _nearest(plan.nearest),

@@ -14,10 +14,10 @@ def workload_rows() -> list[dict[str, Any]]:
             {
                 "id": workload.id,
                 "name": workload.name,
-                "prompt_mean": round(stats.prompt_mean),
-                "prompt_p99": round(stats.prompt_p99),
-                "output_mean": round(stats.output_mean),
-                "output_p99": round(stats.output_p99),
+                "prompt_mean": round(stats.prompt_mean_tokens),
+                "prompt_p99": round(stats.prompt_p99_tokens),
+                "output_mean": round(stats.output_mean_tokens),
+                "output_p99": round(stats.output_p99_tokens),
                 "peak_factor": workload.peak_factor,
             }
         )

@@ -26,7 +26,9 @@ def planned_load(scenario: Scenario, workload: Workload, lengths: LengthStats) -
         active = percentage(load.active_share)
         stated = f"{load.users:,} users, {active} active, {load.requests_per_user_minute:g} requests a minute each"
     else:
-        mean_rps = rate_from_tokens_per_day(load.tokens_per_day, lengths.prompt_mean, lengths.output_mean, 1.0).mean_rps
+        mean_rps = rate_from_tokens_per_day(
+            load.tokens_per_day, lengths.prompt_mean_tokens, lengths.output_mean_tokens, 1.0
+        ).mean_rps
         stated = f"{load.tokens_per_day:,.0f} tokens a day"
     if not mean_rps >= LEAST_RPS:
         bound = f"comes to {mean_rps:.3g} requests a second; the least that is planned is {LEAST_RPS:g}, one in twelve days"

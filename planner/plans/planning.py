@@ -133,9 +133,9 @@ def question_of(scenario: Scenario, workload: Workload, model: ModelSpec, quanti
         quantization=quantization,
         demand=demand,
         load=load,
-        volume=TokenVolume(load.mean_rps * lengths.prompt_mean, load.mean_rps * lengths.output_mean),
-        prompt_mean_tokens=lengths.prompt_mean,
-        context_mean_tokens=lengths.running_context_mean,
+        volume=TokenVolume(load.mean_rps * lengths.prompt_mean_tokens, load.mean_rps * lengths.output_mean_tokens),
+        prompt_mean_tokens=lengths.prompt_mean_tokens,
+        context_mean_tokens=lengths.running_context_mean_tokens,
     )
 
 

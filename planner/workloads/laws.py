@@ -77,23 +77,23 @@ class LengthStats(NamedTuple):
     """What sizing reads from a law of (prompt, output) pairs; all in tokens except prompt_pairs_mean [token²].
 
     A percentile is the smallest count that this share of requests stays at or below.
-    running_context_mean : E[O(P+O/2)] / E[O], see `running_context_mean`
+    running_context_mean_tokens : E[O(P+O/2)] / E[O], see `running_context_mean`
     prompt_pairs_mean : E[P²/2], query-key pairs of one causal prefill
-    total_p99 : 99th percentile of P + O
+    total_p99_tokens : 99th percentile of P + O
     method : "exact", or how the joint figures were sampled
     """
 
-    prompt_mean: float
-    prompt_p50: float
-    prompt_p95: float
-    prompt_p99: float
-    output_mean: float
-    output_p50: float
-    output_p95: float
-    output_p99: float
-    running_context_mean: float
+    prompt_mean_tokens: float
+    prompt_p50_tokens: float
+    prompt_p95_tokens: float
+    prompt_p99_tokens: float
+    output_mean_tokens: float
+    output_p50_tokens: float
+    output_p95_tokens: float
+    output_p99_tokens: float
+    running_context_mean_tokens: float
     prompt_pairs_mean: float
-    total_p99: float
+    total_p99_tokens: float
     method: str
 
 
@@ -116,17 +116,17 @@ class PairLaw:
         """Return the figures that sizing reads."""
         prompt, output = self.prompt, self.output
         return LengthStats(
-            prompt_mean=prompt.mean,
-            prompt_p50=prompt.quantile(0.50),
-            prompt_p95=prompt.quantile(0.95),
-            prompt_p99=prompt.quantile(0.99),
-            output_mean=output.mean,
-            output_p50=output.quantile(0.50),
-            output_p95=output.quantile(0.95),
-            output_p99=output.quantile(0.99),
-            running_context_mean=self.context_work_mean / output.mean,
+            prompt_mean_tokens=prompt.mean,
+            prompt_p50_tokens=prompt.quantile(0.50),
+            prompt_p95_tokens=prompt.quantile(0.95),
+            prompt_p99_tokens=prompt.quantile(0.99),
+            output_mean_tokens=output.mean,
+            output_p50_tokens=output.quantile(0.50),
+            output_p95_tokens=output.quantile(0.95),
+            output_p99_tokens=output.quantile(0.99),
+            running_context_mean_tokens=self.context_work_mean / output.mean,
             prompt_pairs_mean=prompt.moment(2) / 2,
-            total_p99=self.total.quantile(0.99),
+            total_p99_tokens=self.total.quantile(0.99),
             method=self.method,
         )
 

@@ -211,7 +211,7 @@ Lengths = Annotated[
 def constant_lengths(prompt_tokens: int, output_tokens: int) -> ConstantLengths:
     """Return lengths that are the same for every request [token].
 
-    >>> constant_lengths(1024, 128).stats().running_context_mean
+    >>> constant_lengths(1024, 128).stats().running_context_mean_tokens
     1088.0
     """
     return ConstantLengths(prompt=Constant(tokens=prompt_tokens), output=Constant(tokens=output_tokens))
@@ -227,8 +227,8 @@ def with_means(lengths: L, prompt_mean_tokens: float | None = None, output_mean_
     for field, value in (("prompt_mean_tokens", prompt_mean_tokens), ("output_mean_tokens", output_mean_tokens)):
         if value is not None and not 1 <= value <= MAX_TOKENS:
             raise InputError(field, value, f"must be between 1 and {MAX_TOKENS}", "Give mean tokens per request")
-    prompt_factor = 1.0 if prompt_mean_tokens is None else prompt_mean_tokens / stats.prompt_mean
-    output_factor = 1.0 if output_mean_tokens is None else output_mean_tokens / stats.output_mean
+    prompt_factor = 1.0 if prompt_mean_tokens is None else prompt_mean_tokens / stats.prompt_mean_tokens
+    output_factor = 1.0 if output_mean_tokens is None else output_mean_tokens / stats.output_mean_tokens
     return lengths.scaled(prompt_factor, output_factor)
 
 

@@ -116,11 +116,11 @@ def test_running_sequences_of_a_stream_hold_what_uneven_lengths_make_them() -> N
     recorded = load_workload("lmsys-chat")
     case = dataclasses.replace(textbook_case(), workload=recorded, lengths=recorded.length_stats())
     assert case.stream.running_context_tokens == pytest.approx(case.context_tokens)
-    assert case.context_tokens > 1.3 * (case.lengths.prompt_mean + case.lengths.output_mean / 2.0)
+    assert case.context_tokens > 1.3 * (case.lengths.prompt_mean_tokens + case.lengths.output_mean_tokens / 2.0)
     drawn = case.requests(4000)
     prompts, outputs = 2.0 * drawn.prompt_tokens, 3.0 * drawn.output_tokens
     held = float((outputs * (prompts + outputs / 2.0)).sum() / outputs.sum())
-    longer = case.stream_at(1.0, 2.0 * case.lengths.prompt_mean, 3.0 * case.lengths.output_mean)
+    longer = case.stream_at(1.0, 2.0 * case.lengths.prompt_mean_tokens, 3.0 * case.lengths.output_mean_tokens)
     assert longer.running_context_tokens == pytest.approx(held, rel=0.05)
     equal = textbook_case().stream
     assert (equal.prompt_weight, equal.output_weight) == (pytest.approx(1.0), pytest.approx(1.0))

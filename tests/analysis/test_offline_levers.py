@@ -228,7 +228,7 @@ def test_requests_that_the_cache_never_holds_are_counted(asked: OfflineCase) -> 
 
 def test_the_scenarios_own_work_and_engine(own: Case) -> None:
     question = offline_case(own)
-    assert question.work.prompts_total == pytest.approx(10.0 * 86400.0 * own.lengths.prompt_mean)
+    assert question.work.prompts_total == pytest.approx(10.0 * 86400.0 * own.lengths.prompt_mean_tokens)
     assert question.way.machine.gpu_id == "l40s"
     base, savings = stacked(question.way, question.work, question.terms)
     assert base.fleet.batch <= own.limits.max_num_seqs

@@ -134,7 +134,7 @@ def test_the_steady_batch_is_the_largest_that_holds_the_target(tpot_ms: float) -
     own = textbook_case()
     found = steady_batch(own, tpot_ms / 1e3)
     assert found.step_s <= tpot_ms / 1e3
-    assert found.rate_rps == pytest.approx(found.sequences / (own.lengths.output_mean * found.step_s))
+    assert found.rate_rps == pytest.approx(found.sequences / (own.lengths.output_mean_tokens * found.step_s))
     slots = slots_of(own)
     if found.sequences < slots:
         assert steady_batch(own.with_limits(max_num_seqs=found.sequences + 1), None).step_s > tpot_ms / 1e3

@@ -105,7 +105,7 @@ def test_where_prompts_set_the_pace_fewer_decode_and_the_simulation_says_so_too(
     """A small budget: decoders = budget / (1 + K + E · prompt / output)."""
     small = mixed(case).with_limits(max_num_batched_tokens=128)
     context = small.context_tokens
-    load = Load(context, float(small.lengths.prompt_mean), float(small.lengths.output_mean), 128)
+    load = Load(context, float(small.lengths.prompt_mean_tokens), float(small.lengths.output_mean_tokens), 128)
     shared = shared_decode(64.0, load, FREE, small.coefficients)
     expected = 128.0 / (5.0 + tokens_a_step(FREE.acceptance) * load.prompt_tokens / load.output_tokens)
     assert shared.decoding == pytest.approx(expected)
@@ -252,6 +252,6 @@ def test_requests_that_the_cache_never_holds_are_counted(case: Case) -> None:
 
 def test_a_context_past_max_model_len_is_refused(case: Case) -> None:
     short = replace(case, limits=case.limits._replace(max_model_len=2048))
-    assert most_context_tokens(short, 4) == pytest.approx(2047.0 + case.lengths.output_mean / 2.0)
+    assert most_context_tokens(short, 4) == pytest.approx(2047.0 + case.lengths.output_mean_tokens / 2.0)
     with pytest.raises(InputError, match="max_model_len is 2,048"):
         simulated_speculation(short, (3000.0, 2), FREE)

@@ -103,7 +103,9 @@ def test_a_slower_link_never_makes_an_all_reduce_cheaper(gpu, size: int, share: 
             record_over(record, gpu, Link("PCIe", "host", share * rate, in_fast_domain=False, reason="a test")),
         )
     )
-    assert own <= over * (1 + 1e-9)
+    link = link_for(gpu, size)
+    if link is not None and (link.unidirectional_bytes_per_s or 0.0) >= 1.1 * rate:  # links reach 0.57 of their rate, PCIe 0.60
+        assert own <= over * (1 + 1e-9)
     assert over <= slower * (1 + 1e-9)
 
 

@@ -134,6 +134,11 @@ def test_the_document_is_plain_json_and_the_text_starts_with_the_answer(default:
     assert document["feasible"] is True
     assert document["scenario_digest"] == default.scenario.digest()
     assert document["chosen"]["max_num_seqs"] == default.chosen.knobs.max_num_seqs  # type: ignore[union-attr]
+    assert document["lengths"]["prompt_mean"] == default.lengths.prompt_mean_tokens
+    assert document["lengths"]["running_context_mean"] == default.lengths.running_context_mean_tokens
+    assert {each["tensor_parallel"]: each["link"] for each in document["candidates"]}[1] is None
+    wide = next(each for each in document["candidates"] if each["tensor_parallel"] == 8 and each["gpu"] == "h100-80g-sxm")
+    assert (wide["link"]["kind"], wide["link"]["in_fast_domain"]) == ("NVLink4", True)
     text = plan_text(default, dt.date(2026, 8, 1))
     assert text.startswith(default.summary)
     assert "days old" not in text
@@ -162,7 +167,9 @@ def test_tighter_targets_never_raise_capacity() -> None:
 def test_users_and_tokens_a_day_are_planned_for_their_busiest_hour() -> None:
     by_tokens = of(workload={"load": {"kind": "tokens_per_day", "tokens_per_day": 1e9}}, hardware=H100)
     assert by_tokens.load.peak_factor > 1.3
-    assert by_tokens.load.mean_rps == pytest.approx(1e9 / 86400 / (by_tokens.lengths.prompt_mean + by_tokens.lengths.output_mean))
+    assert by_tokens.load.mean_rps == pytest.approx(
+        1e9 / 86400 / (by_tokens.lengths.prompt_mean_tokens + by_tokens.lengths.output_mean_tokens)
+    )
     by_users = of(
         workload={"load": {"kind": "users", "users": 1000, "active_share": 0.2, "requests_per_user_minute": 0.4}}, hardware=H100
     )

@@ -54,7 +54,7 @@ NAMED = {"chat", "code-assistant", "rag", "reasoning", "agent", "summarisation",
 @pytest.mark.parametrize("workload_id", PUBLISHED)
 def test_lengths_of_shipped_rows(workload_id: str) -> None:
     stats = load_workload(workload_id).length_stats()
-    figures = (*stats[:9], stats.total_p99)
+    figures = (*stats[:9], stats.total_p99_tokens)
     assert figures == pytest.approx(PUBLISHED[workload_id], rel=0.003, abs=0.6)
     assert stats.method == "exact"
 
@@ -71,7 +71,7 @@ def test_lengths_read_off_plots_hold_to_their_pixels(workload_id: str) -> None:
     published = DIGITISED[workload_id]
     assert stats[:4] == pytest.approx(published[:4], abs=18)
     assert stats[4:8] == pytest.approx(published[4:], abs=11)
-    assert (stats.prompt_mean, stats.output_mean) == pytest.approx((published[0], published[4]), rel=0.05)
+    assert (stats.prompt_mean_tokens, stats.output_mean_tokens) == pytest.approx((published[0], published[4]), rel=0.05)
 
 
 def test_every_preset_says_what_it_is() -> None:
@@ -85,8 +85,8 @@ def test_every_preset_says_what_it_is() -> None:
             assert workload.source_for(field).ref
         stats, expected = workload.length_stats(), workload.expected_means
         assert expected is not None
-        assert expected.prompt_mean_tokens == pytest.approx(stats.prompt_mean, rel=0.005, abs=0.5)
-        assert expected.output_mean_tokens == pytest.approx(stats.output_mean, rel=0.02, abs=0.5)
+        assert expected.prompt_mean_tokens == pytest.approx(stats.prompt_mean_tokens, rel=0.005, abs=0.5)
+        assert expected.output_mean_tokens == pytest.approx(stats.output_mean_tokens, rel=0.02, abs=0.5)
         assert workload.peak_factor is not None
         assert workload.profile is not None
         profile = load_profile(workload.profile)
@@ -124,8 +124,8 @@ def test_sample_is_deterministic_and_has_the_stated_means(workload_id: str) -> N
     first, again = workload.sample_requests(4000, 10.0, 5), workload.sample_requests(4000, 10.0, 5)
     assert first.to_frame().equals(again.to_frame())
     stats = workload.length_stats()
-    assert first.prompt_tokens.mean() == pytest.approx(stats.prompt_mean, rel=0.15)
-    assert first.output_tokens.mean() == pytest.approx(stats.output_mean, rel=0.25)
+    assert first.prompt_tokens.mean() == pytest.approx(stats.prompt_mean_tokens, rel=0.15)
+    assert first.output_tokens.mean() == pytest.approx(stats.output_mean_tokens, rel=0.25)
     assert len(first) / first.arrival_s[-1] == pytest.approx(10.0, rel=0.06)
 
 
@@ -171,11 +171,11 @@ def test_classes_have_their_shares_and_lengths() -> None:
     assert requests.class_index.mean() == pytest.approx(0.25, abs=0.01)
     assert (requests.prompt_tokens[requests.class_index == 1] == 4000).all()
     stats = workload.length_stats()
-    assert stats.prompt_mean == pytest.approx(0.75 * 1154.7 + 0.25 * 4000, rel=1e-3)
-    assert stats.output_mean == pytest.approx(0.75 * 211.1 + 0.25 * 1000, rel=1e-3)
+    assert stats.prompt_mean_tokens == pytest.approx(0.75 * 1154.7 + 0.25 * 4000, rel=1e-3)
+    assert stats.output_mean_tokens == pytest.approx(0.75 * 211.1 + 0.25 * 1000, rel=1e-3)
     work = 0.75 * 211.1 * 1227.0 + 0.25 * 1000 * 4500
-    assert stats.running_context_mean == pytest.approx(work / stats.output_mean, rel=1e-3)
-    assert requests.output_tokens.mean() == pytest.approx(stats.output_mean, rel=0.02)
+    assert stats.running_context_mean_tokens == pytest.approx(work / stats.output_mean_tokens, rel=1e-3)
+    assert requests.output_tokens.mean() == pytest.approx(stats.output_mean_tokens, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -283,4 +283,4 @@ def test_own_workload_needs_no_file() -> None:
         prompt=Gamma(mean_tokens=900, cv=1, cap_tokens=8192), output=Gamma(mean_tokens=150, cv=1, cap_tokens=2048)
     )
     workload = with_classes(id="mine", lengths=lengths, arrivals=PoissonArrivals())
-    assert workload.length_stats().prompt_mean == pytest.approx(900, rel=0.01)
+    assert workload.length_stats().prompt_mean_tokens == pytest.approx(900, rel=0.01)

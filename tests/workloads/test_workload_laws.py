@@ -43,12 +43,12 @@ def test_equal_values_are_merged_and_empty_ones_left_out() -> None:
 def test_law_of_rows_has_the_moments_of_the_rows(pairs: list[tuple[int, int]]) -> None:
     prompts, outputs = columns(pairs)
     stats = rows_pair_law(prompts, outputs).stats()
-    assert stats.prompt_mean == pytest.approx(prompts.mean())
-    assert stats.output_mean == pytest.approx(outputs.mean())
+    assert stats.prompt_mean_tokens == pytest.approx(prompts.mean())
+    assert stats.output_mean_tokens == pytest.approx(outputs.mean())
     assert stats.prompt_pairs_mean == pytest.approx((prompts**2).mean() / 2)
-    assert stats.running_context_mean == pytest.approx(running_context_mean(prompts, outputs))
-    assert stats.output_p95 == np.quantile(outputs, 0.95, method="inverted_cdf")
-    assert stats.total_p99 == np.quantile(prompts + outputs, 0.99, method="inverted_cdf")
+    assert stats.running_context_mean_tokens == pytest.approx(running_context_mean(prompts, outputs))
+    assert stats.output_p95_tokens == np.quantile(outputs, 0.95, method="inverted_cdf")
+    assert stats.total_p99_tokens == np.quantile(prompts + outputs, 0.99, method="inverted_cdf")
 
 
 @given(rows)

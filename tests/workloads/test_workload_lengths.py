@@ -77,9 +77,9 @@ def test_sampled_moments_equal_the_law(lengths: LengthLaw) -> None:
         assert sample.max() <= side.values[-1]
         error = 5 * side.cv * side.mean / np.sqrt(n) + 1e-9
         assert sample.mean() == pytest.approx(side.mean, abs=error)
-    assert running_context_mean(prompts, outputs) == pytest.approx(stats.running_context_mean, rel=0.03)
-    assert np.quantile(outputs, 0.95) == pytest.approx(stats.output_p95, rel=0.03, abs=1)
-    assert np.quantile(prompts + outputs, 0.99) == pytest.approx(stats.total_p99, rel=0.03)
+    assert running_context_mean(prompts, outputs) == pytest.approx(stats.running_context_mean_tokens, rel=0.03)
+    assert np.quantile(outputs, 0.95) == pytest.approx(stats.output_p95_tokens, rel=0.03, abs=1)
+    assert np.quantile(prompts + outputs, 0.99) == pytest.approx(stats.total_p99_tokens, rel=0.03)
 
 
 @pytest.mark.parametrize("lengths", EVERY_KIND, ids=lambda each: each.kind)
@@ -97,8 +97,8 @@ def test_same_seed_same_bytes_and_json_round_trip(lengths: LengthLaw) -> None:
 @pytest.mark.parametrize("lengths", EVERY_KIND, ids=lambda each: each.kind)
 def test_scaled_to_stated_means(lengths: LengthLaw) -> None:
     scaled = with_means(lengths, 800.0, 120.0).stats()
-    assert scaled.prompt_mean == pytest.approx(800, rel=0.01)
-    assert scaled.output_mean == pytest.approx(120, rel=0.01)
+    assert scaled.prompt_mean_tokens == pytest.approx(800, rel=0.01)
+    assert scaled.output_mean_tokens == pytest.approx(120, rel=0.01)
 
 
 def test_whole_rows_keep_dependence_that_sides_drawn_apart_lose() -> None:
@@ -112,7 +112,7 @@ def test_whole_rows_keep_dependence_that_sides_drawn_apart_lose() -> None:
     for trace_id, factor in published.items():
         law = RowsLengths(trace=trace_id).pair_law()
         apart = law.prompt.mean + law.output.moment(2) / 2 / law.output.mean
-        assert apart / law.stats().running_context_mean == pytest.approx(factor, abs=0.03)
+        assert apart / law.stats().running_context_mean_tokens == pytest.approx(factor, abs=0.03)
     trace = load_trace("bwb-translation")
     prompts, outputs = RowsLengths(trace="bwb-translation").sample(50_000, np.random.default_rng(0))
     recorded = np.corrcoef(trace.prompt_tokens, trace.output_tokens)[0, 1]
@@ -138,15 +138,15 @@ def test_filter_of_vllm_benchmarks_on_sharegpt() -> None:
     """The sampler of vLLM (prompt 4..1,024, output ≥ 4, total ≤ 2,048) cuts the mean prompt to 111 and its p95 to 562."""
     keep = RowFilter(min_prompt_tokens=4, min_output_tokens=4, max_prompt_tokens=1024, max_total_tokens=2048)
     stats = RowsLengths(trace="sharegpt-first-turn", keep=keep).stats()
-    assert stats.prompt_mean == pytest.approx(111, abs=0.5)
-    assert stats.prompt_p95 == pytest.approx(562, abs=1)
+    assert stats.prompt_mean_tokens == pytest.approx(111, abs=0.5)
+    assert stats.prompt_p95_tokens == pytest.approx(562, abs=1)
 
 
 def test_copula_gives_the_rank_correlation_and_the_rows_context() -> None:
     prompts, outputs = BWB.sample(100_000, np.random.default_rng(2))
     assert scipy_stats.spearmanr(prompts, outputs).statistic == pytest.approx(0.805, abs=0.01)
     rows = RowsLengths(trace="bwb-translation").stats()
-    assert BWB.stats().running_context_mean == pytest.approx(rows.running_context_mean, rel=0.02)
+    assert BWB.stats().running_context_mean_tokens == pytest.approx(rows.running_context_mean_tokens, rel=0.02)
     assert "seed" in BWB.stats().method
     assert rows.method == "exact"
 

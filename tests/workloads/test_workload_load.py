@@ -38,7 +38,7 @@ def test_the_days_mean_is_the_trap_that_the_peak_shows() -> None:
     workload = load_workload("code-assistant")
     stats = workload.length_stats()
     assert workload.peak_factor is not None
-    load = rate_from_tokens_per_day(1e9, stats.prompt_mean, stats.output_mean, workload.peak_factor)
+    load = rate_from_tokens_per_day(1e9, stats.prompt_mean_tokens, stats.output_mean_tokens, workload.peak_factor)
     assert load.mean_rps == pytest.approx(5.58, abs=0.01)
     assert load.peak_rps / load.mean_rps == pytest.approx(3.01)
 

@@ -39,7 +39,7 @@ def _inputs(case: Case) -> Sequence[Input]:
     return (
         Input("decoders", "Sequences that decode", f"{decoders.sequences:.0f}", reading.whole, low=1, high=4096),
         Input("context", "Context of each (tokens)", f"{decoders.context_tokens:.0f}", low=1, high=1e6),
-        Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean), low=1, high=1e6),
+        Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean_tokens), low=1, high=1e6),
         Input("rate", "Requests/s", f"{case.rate_rps:.4g}", low=1e-3, high=1e4),
         ttft_input(case),
         tpot_input(case),

@@ -52,7 +52,7 @@ def _draw(case: Case, asked: Asked) -> None:
         return simulated_overlap(case, sides, asked.number("sequences"), _REQUESTS)
 
     run = simulated("async", case, asked, work)
-    title = words.waste_title(share, drafts, float(case.lengths.output_mean))
+    title = words.waste_title(share, drafts, float(case.lengths.output_mean_tokens))
     show(curves(title, _WASTE_AXES, words.waste_curves(drafts, run), marks=words.waste_marks(share, drafts)), "chart-q-async-waste")
     beside(words.async_rows(found, sides, run, share, drafts), "Overlap by formula and simulated")
     if run is not None:

@@ -37,8 +37,8 @@ def _inputs(case: Case) -> Sequence[Input]:
     longest = max(1.0, float(int(most_output / max(_FACTORS))))
     return (
         Input("rate", "Requests/s of the replica", f"{case.rate_rps:.4g}", low=1e-3, high=1e5),
-        Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean), low=1, high=min(most_prompt, 1e6)),
-        Input("output", "Output tokens, mean", short(case.lengths.output_mean), low=1, high=min(longest, 1e6)),
+        Input("prompt", "Prompt tokens, mean", short(case.lengths.prompt_mean_tokens), low=1, high=min(most_prompt, 1e6)),
+        Input("output", "Output tokens, mean", short(case.lengths.output_mean_tokens), low=1, high=min(longest, 1e6)),
         Input("n", "Requests to simulate", f"{_REQUESTS}", reading.whole, low=100, high=50_000),
     )
 

@@ -40,7 +40,7 @@ _AXES = Axis("Utilisation of prefill: rate × mean prefill time (%)", log=False)
 
 
 def _inputs(case: Case) -> Sequence[Input]:
-    prompt = _TEXTBOOK_PROMPT if case.textbook else short(case.lengths.prompt_mean)
+    prompt = _TEXTBOOK_PROMPT if case.textbook else short(case.lengths.prompt_mean_tokens)
     spread = "mixed (CV² 2.2)" if case.textbook else _OWN_ROWS
     target = ttft_input(case)
     return (

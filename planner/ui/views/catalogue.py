@@ -173,11 +173,11 @@ def workload_facts(workload: Workload, recorded_rps: float | None = None) -> dic
     recorded = {} if recorded_rps is None else {"Recorded rate": f"{rate(recorded_rps)} on average"}
     return {
         "What it is": workload.description,
-        "Prompt tokens": f"mean {figure(stats.prompt_mean)}, p50 {figure(stats.prompt_p50)}, p95 {figure(stats.prompt_p95)}, "
-        f"p99 {figure(stats.prompt_p99)}",
-        "Output tokens": f"mean {figure(stats.output_mean)}, p50 {figure(stats.output_p50)}, p95 {figure(stats.output_p95)}, "
-        f"p99 {figure(stats.output_p99)}",
-        "Context while it runs": f"{figure(stats.running_context_mean)} tokens on average",
+        "Prompt tokens": f"mean {figure(stats.prompt_mean_tokens)}, p50 {figure(stats.prompt_p50_tokens)}, "
+        f"p95 {figure(stats.prompt_p95_tokens)}, p99 {figure(stats.prompt_p99_tokens)}",
+        "Output tokens": f"mean {figure(stats.output_mean_tokens)}, p50 {figure(stats.output_p50_tokens)}, "
+        f"p95 {figure(stats.output_p95_tokens)}, p99 {figure(stats.output_p99_tokens)}",
+        "Context while it runs": f"{figure(stats.running_context_mean_tokens)} tokens on average",
         "Busiest hour ÷ mean": figure(workload.peak_factor),
         **recorded,
         "Licence": workload.licence,

@@ -118,8 +118,8 @@ def static_why(gain: BatchingGain, outputs: Outputs, case: Case) -> tuple[list[s
     """Return the formula with its numbers, and what it rests on."""
     formulas = [gain.explanation.formula, f"idle rows = 1 − 1/{gain.gain:.4g} = {percent(gain.wasted_share)}"]
     law = {
-        "as recorded": f"Outputs as recorded: {case.workload.name}, mean {case.lengths.output_mean:,.0f} tokens; E[longest of B] "
-        "is exact from the law, P(longest ≤ v) = F(v)^B.",
+        "as recorded": f"Outputs as recorded: {case.workload.name}, mean {case.lengths.output_mean_tokens:,.0f} tokens; E[longest "
+        "of B] is exact from the law, P(longest ≤ v) = F(v)^B.",
         "exponential": "Exponential outputs: the longest of B waits for B, then B − 1, … to end: the harmonic number, whatever the "
         "mean.",
         "constant": "Constant outputs: all end together, so that nothing idles and nothing is gained.",

@@ -125,7 +125,7 @@ def bound_note(case: Case, metric: Metric) -> list[str]:
     """Return how the bound on E2E follows from the targets; nothing for TTFT, which has a target of its own."""
     if metric == "ttft" or case.ttft_p99_s is None or case.tpot_p99_s is None:
         return []
-    sides = f"TTFT {seconds(case.ttft_p99_s)} + TPOT {seconds(case.tpot_p99_s)} × ({figure(case.lengths.output_p95)} − 1)"
+    sides = f"TTFT {seconds(case.ttft_p99_s)} + TPOT {seconds(case.tpot_p99_s)} × ({figure(case.lengths.output_p95_tokens)} − 1)"
     return [f"Bound by the targets: {sides}, at the p95 of output tokens, = {seconds(bound_of(case, metric))}"]
 
 

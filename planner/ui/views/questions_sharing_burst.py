@@ -124,9 +124,9 @@ def burst_code(burst: Burst) -> str:
 
 def default_burst(case: Case) -> tuple[Burst, int]:
     """Return the burst that a case opens with, and the longest prompt that its engine takes [token]."""
-    output = max(round(case.lengths.output_mean), 1)
+    output = max(round(case.lengths.output_mean_tokens), 1)
     most = min(case.kv_tokens, case.limits.max_model_len or case.kv_tokens) - output
     long_tokens = min(_LONG_TOKENS, most)
-    short_tokens = min(_SHORT_TOKENS if case.textbook else int(case.lengths.prompt_p50), most)
+    short_tokens = min(_SHORT_TOKENS if case.textbook else int(case.lengths.prompt_p50_tokens), most)
     threshold = max(case.limits.max_num_batched_tokens // _THRESHOLD_PART, case.limits.block_size)
     return Burst(long_tokens, short_tokens, _SHORTS, output, min(threshold, most)), most

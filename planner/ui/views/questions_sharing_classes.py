@@ -40,8 +40,8 @@ def start_of(case: Case) -> Start:
     if case.textbook:
         return Start(TEXTBOOK, TEXTBOOK_OUTPUT, TEXTBOOK_TPOT_S)
     tpot_s = case.tpot_p99_s or OPEN_TPOT_S
-    running = decoding(Stream(case.rate_rps, case.lengths.prompt_mean, case.lengths.output_mean), tpot_s)
-    return Start(case.decoders(min(running, float(case.limits.max_num_seqs))), case.lengths.output_mean, tpot_s)
+    running = decoding(Stream(case.rate_rps, case.lengths.prompt_mean_tokens, case.lengths.output_mean_tokens), tpot_s)
+    return Start(case.decoders(min(running, float(case.limits.max_num_seqs))), case.lengths.output_mean_tokens, tpot_s)
 
 
 def cap_curves(case: Case, sharing: Sharing, shared: SharedEngine, found: SimulatedSharing | None) -> Sequence[Curve]:

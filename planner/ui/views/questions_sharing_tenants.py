@@ -44,7 +44,7 @@ def default_requests(case: Case) -> tuple[Request, Request]:
     """Return the tenants that the view opens with: the textbook's, else the workload's mean request and one with a long prompt."""
     if case.textbook:
         return _TEXTBOOK
-    usual = Request(float(round(case.lengths.prompt_mean)), float(max(round(case.lengths.output_mean), 1)))
+    usual = Request(float(round(case.lengths.prompt_mean_tokens)), float(max(round(case.lengths.output_mean_tokens), 1)))
     most = min(case.kv_tokens, case.limits.max_model_len or case.kv_tokens) // 2
     return Request(float(min(round(_DOCUMENT_FACTOR * usual.prompt_tokens), most)), usual.output_tokens), usual
 

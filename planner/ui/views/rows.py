@@ -183,7 +183,7 @@ def planned_step(plan: Plan) -> StepTime | None:
     chosen = plan.chosen
     if chosen is None or chosen.latency is None or chosen.coefficients is None or chosen.latency.running_mean <= 0.0:
         return None
-    decoders = Decoders(max(1.0, chosen.latency.running_mean), plan.lengths.running_context_mean)
+    decoders = Decoders(max(1.0, chosen.latency.running_mean), plan.lengths.running_context_mean_tokens)
     return decode_step(decoders, chosen.coefficients)
 
 

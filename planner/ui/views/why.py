@@ -62,16 +62,23 @@ def source_row(name: str, value: str, source: Source) -> SourceRow:
 
 def _load(plan: Plan) -> Derivation:
     load, lengths = plan.load, plan.lengths
-    total = lengths.prompt_mean + lengths.output_mean
+    prompt, output = lengths.prompt_mean_tokens, lengths.output_mean_tokens
+    total = prompt + output
     return Derivation(
-        f"Load: {rate(load.peak_rps)} of {figure(lengths.prompt_mean)} prompt and {figure(lengths.output_mean)} output tokens",
+        f"Load: {rate(load.peak_rps)} of {figure(prompt)} prompt and {figure(output)} output tokens",
         (
             f"Stated: {load.stated}.",
             f"Mean {rate(load.mean_rps)} × peak factor {figure(load.peak_factor)} = {rate(load.peak_rps)} to plan for.",
             stop(load.peak_source),
-            _lengths("Prompt", (lengths.prompt_mean, lengths.prompt_p50, lengths.prompt_p95, lengths.prompt_p99)),
-            _lengths("Output", (lengths.output_mean, lengths.output_p50, lengths.output_p95, lengths.output_p99)),
-            f"A sequence that runs holds {figure(lengths.running_context_mean)} tokens on average: E[O (P + O/2)] ÷ E[O].",
+            _lengths(
+                "Prompt",
+                (lengths.prompt_mean_tokens, lengths.prompt_p50_tokens, lengths.prompt_p95_tokens, lengths.prompt_p99_tokens),
+            ),
+            _lengths(
+                "Output",
+                (lengths.output_mean_tokens, lengths.output_p50_tokens, lengths.output_p95_tokens, lengths.output_p99_tokens),
+            ),
+            f"A sequence that runs holds {figure(lengths.running_context_mean_tokens)} tokens on average: E[O (P + O/2)] ÷ E[O].",
             (
                 f"Tokens a day at the mean rate: {rate(load.mean_rps)} × {figure(total)} × {DAY_S:,.0f} s = "
                 f"{figure(load.mean_rps * total * DAY_S)}."
@@ -240,7 +247,7 @@ def _cost(plan: Plan, chosen: Candidate) -> Derivation:
     if cost is None:
         return Derivation("Cost", (), ())
     tariff, placement, lengths = cost.tariff, cost.placement, plan.lengths
-    per_day = plan.load.mean_rps * (lengths.prompt_mean + lengths.output_mean) * DAY_S
+    per_day = plan.load.mean_rps * (lengths.prompt_mean_tokens + lengths.output_mean_tokens) * DAY_S
     row = SourceRow(
         f"{tariff.instance}, {tariff.region}",
         f"{usd(tariff.usd_per_instance_hour)}/h",
