@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.deployment import Link
 from planner.exporters.candidates import candidate_rows
 from planner.exporters.table import to_csv
 from planner.plans.results import Interval, Plan
@@ -172,6 +173,15 @@ def test_the_derivation_of_cost_adds_up(default_plan: Plan) -> None:
     assert found is not None
     machines, per_hour, per_day = (float(text.replace(",", "")) for text in found.groups())
     assert math.isclose(machines * per_hour * 24.0, per_day, rel_tol=0.006)
+
+
+def test_the_link_of_a_replicas_gpus_is_said(default_plan: Plan) -> None:
+    assert default_plan.chosen is not None
+    assert not any("All-reduces" in line for line in derivations(default_plan)[4].lines)
+    link = Link("PCIe", "host", 31.5e9, in_fast_domain=False, reason="the box has no NVLink, so 2 reduce over PCIe and the host")
+    linked = replace(default_plan, chosen=replace(default_plan.chosen, link=link))
+    said = "All-reduces go over PCIe, 31.5\xa0GB/s one way: the box has no NVLink, so 2 reduce over PCIe and the host."
+    assert said in derivations(linked)[4].lines
 
 
 def test_without_an_answer_the_load_is_still_derived(default_plan: Plan) -> None:

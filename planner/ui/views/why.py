@@ -190,6 +190,9 @@ def _latency(plan: Plan, chosen: Candidate) -> Derivation:
             f"A decode step at that load: {parts}; hidden behind other work {seconds(step.hidden_s)}; "
             f"together {seconds(step.total_s)}."
         )
+    if chosen.link is not None:
+        speed = gigabytes_per_second(chosen.link.unidirectional_bytes_per_s)
+        lines.append(f"All-reduces go over {chosen.link.kind}, {speed} one way: {chosen.link.reason}.")
     if plan.details is not None and plan.details.mean_field is not None:
         check = plan.details.mean_field
         lines.append(
