@@ -59,6 +59,23 @@ def over_pcie(record: CalibrationRecord, gpu: GpuProfile, pcie_bytes_per_s: floa
     return record.model_copy(update={"all_reduce": slower | kept})
 
 
+def over_bridge(record: CalibrationRecord, gpu: GpuProfile) -> CalibrationRecord:
+    """Return a record as it holds on a machine whose cards are bridged: that the bridge may lack leaves the interval.
+
+    record : as taken over, for any machine; gpu : one whose link isn't sold separately is left as it is
+    """
+    link = gpu.link
+    if link is None or not link.sold_separately or link.topology not in {"switch", "pairs"}:
+        return record
+    there = link.model_copy(update={"sold_separately": False})
+    surer = {
+        size: _as_all_reduce(_over_switch(gpu, there, size))
+        for size, cost in record.all_reduce.items()
+        if size in SIZES and size <= link.domain_gpus and cost.beta_bytes_per_s.informed_by != "data"
+    }
+    return record.model_copy(update={"all_reduce": record.all_reduce | surer}) if surer else record
+
+
 class _Cost(NamedTuple):
     """Bandwidth and latency before they become parameters, with the interval of the bandwidth."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from planner.calibration.all_reduce_priors import over_pcie
+from planner.calibration.all_reduce_priors import over_bridge, over_pcie
 from planner.calibration.records import CalibrationRecord
 from planner.deployment import Link, link_for
 from planner.hardware import GpuProfile, Node, survey_nodes
@@ -40,10 +40,12 @@ def by_link(
 
 
 def record_over(record: CalibrationRecord, gpu: GpuProfile, link: Link | None) -> CalibrationRecord:
-    """Return a calibration as it holds over a link: as it is over the GPU's own, with PCIe's all-reduces over PCIe.
+    """Return a calibration as it holds over a link: the GPU's own, certain to be there, or PCIe with PCIe's all-reduces.
 
     link : of the machine; None for one GPU
     """
-    if link is None or link.in_fast_domain or link.kind != "PCIe" or link.unidirectional_bytes_per_s is None:
+    if link is not None and link.in_fast_domain:
+        return over_bridge(record, gpu)
+    if link is None or link.kind != "PCIe" or link.unidirectional_bytes_per_s is None:
         return record
     return over_pcie(record, gpu, link.unidirectional_bytes_per_s)

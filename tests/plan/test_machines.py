@@ -77,7 +77,8 @@ def test_an_all_reduce_over_pcie_takes_bytes_over_the_share_of_pcie() -> None:
     message_bytes = 2 * model.layers * model.hidden * 2
     assert gpu.pcie is not None
     assert found.all_reduce_s_per_token == pytest.approx(message_bytes / (PCIE_SHARE[2] * gpu.pcie.theoretical_bytes_per_s))
-    fast = coefficients_for(deployment, record_over(record, gpu, link_for(gpu, 2, load_node("a100-pcie-80g-pair"))))
+    bridged = record_over(record, gpu, link_for(gpu, 2, load_node("a100-pcie-80g-pair")))
+    fast = coefficients_for(deployment, bridged)
     assert fast == coefficients_for(deployment, record)
     assert found.all_reduce_s_per_token > 5 * fast.all_reduce_s_per_token
     assert found._replace(all_reduce_s=0.0, all_reduce_s_per_token=0.0) == fast._replace(
@@ -121,6 +122,17 @@ def test_a_measured_link_that_the_machine_lacks_gives_way_to_the_prior_and_says_
     assert record_over(record, gpu, None) is record
     textbook = load_record("textbook")
     assert all_reduce_cost(record_over(textbook, gpu, link_for(gpu, 8, load_node("aws-p5.4xlarge"))), 8).s_per_byte == 0.0
+
+
+def test_where_the_bridge_is_known_to_be_its_absence_leaves_the_interval() -> None:
+    gpu = load_gpu("a100-80g-pcie")
+    record = record_for(gpu, "vllm", "0.24.0")
+    unsure = record.all_reduce[2].beta_bytes_per_s
+    sure = record_over(record, gpu, link_for(gpu, 2, load_node("a100-pcie-80g-pair"))).all_reduce[2].beta_bytes_per_s
+    assert unsure.low < 31.5e9 < sure.low
+    assert (sure.value, sure.high, sure.low) == (unsure.value, unsure.high, pytest.approx(0.8 * unsure.value))
+    assert "no bridge" in unsure.source.ref
+    assert "no bridge" not in sure.source.ref
 
 
 def test_what_was_measured_without_knowing_the_bridge_stays() -> None:
