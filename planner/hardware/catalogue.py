@@ -154,13 +154,20 @@ def stamps(folder: Path, suffix: str) -> tuple[Stamp, ...]:
     if not folder.is_dir():
         return ()
     with os.scandir(folder) as entries:
-        states = ((entry.path, paths.entry_state(entry)) for entry in entries if entry.name.endswith(suffix))
-        found = sorted(
-            Stamp(Path(path), state.st_mtime_ns, state.st_size) for path, state in states if state and stat.S_ISREG(state.st_mode)
-        )
+        states = [(entry.path, paths.entry_state(entry)) for entry in entries if entry.name.endswith(suffix)]
+    found = [
+        Stamp(_path(path), state.st_mtime_ns, state.st_size)
+        for path, state in sorted(states, key=lambda entry: entry[0])
+        if state and stat.S_ISREG(state.st_mode)
+    ]
     if len(found) > MAX_FILES:
         raise InputError(str(folder), len(found), f"must hold at most {MAX_FILES:,} files", "Move those out that aren't profiles")
     return tuple(found)
+
+
+@lru_cache(maxsize=8 * MAX_FILES)
+def _path(text: str) -> Path:
+    return Path(text)
 
 
 def _index(*below: str) -> dict[str, tuple[Stamp, ...]]:
