@@ -202,7 +202,7 @@ class Link(NamedTuple):
 def link_for(gpu: GpuProfile, tp: int, node: Node | None = None) -> Link | None:
     """Return the link that an all-reduce among `tp` GPUs uses; None for one GPU, which needs none.
 
-    node : the machine; None for any, which then has no link that is sold separately
+    node : the machine; None for any, which then has no link that is sold separately, unless nothing else joins these GPUs
 
     In a mesh a GPU has one link to each other, so a group of `tp` uses tp - 1 of them. PCIe's rate is that of its data sheet, of
     which calibrations give the share that an all-reduce reaches.
@@ -211,7 +211,7 @@ def link_for(gpu: GpuProfile, tp: int, node: Node | None = None) -> Link | None:
         raise InputError("parallelism.tp", tp, "must be at least 1", "Give the GPUs that share one model")
     if tp == 1:
         return None
-    fast = gpu.link if node is not None else gpu.usual_link
+    fast = gpu.usual_link if node is None and gpu.pcie is not None else gpu.link
     joined = 1 if fast is None else fast.domain_gpus
     topology = "host" if fast is None else fast.topology
     if node is not None:

@@ -109,6 +109,9 @@ def test_a_bridge_is_only_where_the_machine_has_it() -> None:
     assert (bridged.kind, bridged.unidirectional_bytes_per_s) == ("NVLink4 bridge", 300e9)
     assert beyond is not None
     assert beyond.unidirectional_bytes_per_s == 63e9
+    only = link_for(load_gpu("gb10-dgx-spark"), 2)
+    assert only is not None
+    assert (only.kind, only.unidirectional_bytes_per_s) == ("ConnectX-7 200 GbE", 25e9)
     plain = link_for(load_gpu("h100-80g-pcie"), 2, load_node("h100-pcie-host"))
     assert plain is not None
     assert "Server with eight H100 PCIe has no NVLink4 bridge" in plain.reason
