@@ -4,7 +4,7 @@ import math
 
 from planner.simulator import layout as n
 from planner.simulator.compiled import entry, hot, part
-from planner.simulator.kernel_log import account, add_gap, log_decoding, log_step
+from planner.simulator.kernel_log import Steps, account, add_gap, add_gaps, find_bins, log_decoding, log_step, note_longest
 from planner.simulator.kernel_queue import arrive, waiting
 from planner.simulator.kernel_schedule import schedule_running, schedule_waiting, take_crossing_blocks
 from planner.simulator.kernel_slots import (
@@ -15,93 +15,14 @@ from planner.simulator.kernel_slots import (
     remove_decoding,
     remove_running,
 )
+from planner.simulator.kernel_time import fixed_parts, shape_of, step_duration
 from planner.simulator.layout import Ints, Shorts, State
-from planner.step_model import (
-    StepCoefficients,
-    StepShape,
-    decode_attention_s,
-    exposed_host_s,
-    head_s,
-    host_s,
-    linear_s,
-    prefill_attention_s,
-    weights_s,
-)
+from planner.step_model import StepCoefficients, decode_attention_s, prefill_attention_s
 
 FINISHED = 0
 OUT_OF_STEPS = 1
 STUCK = 2
 PAUSED = 3
-
-
-@hot
-def _linear(k: State, c: StepCoefficients, tokens: int) -> float:
-    """Return the linear layers' time, computed once for each number of tokens [s]; and note which side of it is longer."""
-    if math.isnan(k.memo[n.LINEAR, tokens]):
-        k.memo[n.LINEAR, tokens] = linear_s(float(tokens), c)
-        k.memo[n.COMPUTE_BOUND, tokens] = 1.0 if weights_s(float(tokens), c) < c.linear_s_per_token * tokens else 0.0
-    time_s: float = k.memo[n.LINEAR, tokens]
-    return time_s
-
-
-@hot
-def _head(k: State, c: StepCoefficients, sampled: int) -> float:
-    if math.isnan(k.memo[n.HEAD, sampled]):
-        k.memo[n.HEAD, sampled] = head_s(float(sampled), c)
-    time_s: float = k.memo[n.HEAD, sampled]
-    return time_s
-
-
-@hot
-def _shape(k: State) -> StepShape:
-    """Return the step being decided as the sums that its time depends on."""
-    rows = k.g[n.DECODING]
-    context = k.g[n.SUM_BASE] + rows * k.g[n.STEP]
-    return StepShape(
-        float(rows + k.g[n.CHUNK_TOKENS]),
-        float(rows + k.g[n.COMPLETED]),
-        float(rows + k.g[n.CHUNK_ROWS]),
-        float(rows),
-        float(context),
-        float(k.g[n.WINDOW_SUM]),
-        k.f[n.PAIRS],
-        k.f[n.WINDOW_PAIRS],
-        float(k.g[n.CHUNK_CONTEXT]),
-    )
-
-
-@hot
-def _step_time(k: State, c: StepCoefficients, shape: StepShape) -> tuple[float, int]:
-    """Return a step's time [s] and what binds it, as `step_model.step_time` does, with its costly parts remembered."""
-    tokens = int(shape.scheduled_tokens)
-    linear = _linear(k, c, tokens)
-    head = _head(k, c, int(shape.sampled_tokens))
-    decode = decode_attention_s(shape, c)
-    prefill = prefill_attention_s(shape, c)
-    per_token = (c.activation_s_per_token + c.all_reduce_s_per_token) * tokens
-    gpu = c.layers_s + linear + head + decode + prefill + per_token + c.all_reduce_s
-    host = host_s(shape.sequences, c)
-    bandwidth = decode + head + c.activation_s_per_token * tokens
-    compute = prefill
-    if k.memo[n.COMPUTE_BOUND, tokens] > 0.0:
-        compute += linear
-    else:
-        bandwidth += linear
-    communication = c.all_reduce_s + c.all_reduce_s_per_token * tokens
-    resource = n.BANDWIDTH
-    most = bandwidth
-    if compute > most:
-        resource, most = n.COMPUTE, compute
-    if communication > most:
-        resource, most = n.COMMUNICATION, communication
-    if c.layers_s > most:
-        resource, most = n.LAUNCH, c.layers_s
-    exposed = exposed_host_s(shape.sequences, c)
-    if c.host_overlap == 1.0:
-        if host > gpu:
-            return float(host + exposed), n.HOST
-        return float(gpu + exposed), (n.HOST if exposed > most else resource)
-    return float(gpu + host + exposed), (n.HOST if host + exposed > most else resource)
 
 
 @hot
@@ -120,7 +41,7 @@ def _end_prefills(k: State, step: int) -> None:
         if math.isnan(k.times[n.FIRST_TOKEN, request]):
             k.times[n.FIRST_TOKEN, request] = k.f[n.END]
         else:
-            add_gap(k.g, k.f, k.record, k.f[n.END] - k.times[n.FINISH, request], 1)
+            add_gap(k.g, k.f, k.record, k.f[n.END] - k.times[n.FINISH, request])
         k.slots[slot, n.FIRST_STEP] = step
         k.slots[slot, n.SKIPPED] = n.NONE
         k.slots[slot, n.TAKEN] = n.NONE
@@ -151,7 +72,7 @@ def _add_late_gaps(k: State, step: int) -> None:
     while slot != n.NONE:
         decodes = k.slots[slot, n.PHASE] == n.DECODE and k.slots[slot, n.TAKEN] == step
         if decodes and k.slots[slot, n.SKIPPED] == step - 1:
-            add_gap(k.g, k.f, k.record, k.f[n.END] - k.since[slot], 1)
+            add_gap(k.g, k.f, k.record, k.f[n.END] - k.since[slot])
         slot = k.slots[slot, n.NEXT]
 
 
@@ -210,8 +131,9 @@ def _clear_step(k: State) -> None:
 @hot
 def _run_step(k: State, c: StepCoefficients, start_s: float) -> None:
     """Run the step that was decided, from start_s on."""
-    shape = _shape(k)
-    duration_s, resource = _step_time(k, c, shape)
+    shape = shape_of(k)
+    prefill = float(prefill_attention_s(shape, c)) if k.g[n.CHUNK_ROWS] > 0 else 0.0
+    duration_s, resource = step_duration(c, fixed_parts(k, c, shape), float(decode_attention_s(shape, c)), prefill)
     step = k.g[n.STEP]
     rows = k.g[n.DECODING]
     k.f[n.DURATION] = duration_s
@@ -220,12 +142,15 @@ def _run_step(k: State, c: StepCoefficients, start_s: float) -> None:
     if k.g[n.LOGGING]:
         log_decoding(k)
         log_step(k.g, k.f, k.record, waiting(k.g) + k.g[n.GHOSTS])
-    account(k.g, k.f, k.record, resource, rows + k.g[n.CHUNK_TOKENS])
+    find_bins(k.g, k.f, k.record, start_s, duration_s)
+    held = k.g[n.NUM_BLOCKS] - k.g[n.FREE]
+    account(k.g, k.f, k.record, Steps(1, rows + k.g[n.CHUNK_TOKENS], duration_s, held * duration_s), resource)
+    note_longest(k.f, start_s, duration_s)
     on_time = rows - k.g[n.LINGERING] - k.g[n.LATE_ROWS]
     k.g[n.WASTED] += k.g[n.LINGERING]
     k.g[n.TOKENS_OUT] += rows - k.g[n.LINGERING] + k.g[n.COMPLETED]
     if on_time > 0:
-        add_gap(k.g, k.f, k.record, duration_s, on_time)
+        add_gaps(k.g, k.f, k.record, on_time, duration_s * on_time)
     if k.g[n.LATE_ROWS] > 0:
         _add_late_gaps(k, step)
     next_step(k)
@@ -264,36 +189,51 @@ def _alone_until(k: State, freed: int) -> float:
 
 
 @hot
+def _add_decoding_steps(k: State, steps: Steps, resource: int) -> None:
+    """Add steps in which the same sequences decode to all sums."""
+    account(k.g, k.f, k.record, steps, resource)
+    add_gaps(k.g, k.f, k.record, steps.number * steps.tokens, steps.time_s * steps.tokens)
+    k.g[n.TOKENS_OUT] += steps.number * steps.tokens
+
+
+@hot
 def _decode_on(k: State, c: StepCoefficients, now_s: float, quiet_until_s: float) -> float:
     """Take steps in which every sequence decodes until something else can happen; return when the next decision is made [s].
 
-    The batch stays as it is, so a step costs a few additions: its context grows by one token for each sequence.
+    The batch stays as it is, so a step costs a few additions: its context grows by one token for each sequence. What goes into the
+    same sums is added up first.
     """
     rows = k.g[n.DECODING]
     if waiting(k.g) == 0:
         k.g[n.WAIT_REASON] = n.REASON_NONE
     _clear_step(k)
+    fixed = fixed_parts(k, c, shape_of(k))
     ring_mask = k.ring.shape[1] - 1
-    block_size = k.g[n.BLOCK_SIZE]
-    place = k.g[n.STEP] % block_size
-    asynchronous = k.g[n.ASYNC]
+    asynchronous = k.g[n.ASYNC] == 1
+    place = k.g[n.STEP] % k.g[n.BLOCK_SIZE]
+    start_s = begin_s = end_s = k.f[n.END] if asynchronous else now_s
+    duration_s, block_s, first, bound = k.f[n.DURATION], 0.0, k.g[n.STEP], n.BANDWIDTH
     while now_s < quiet_until_s and k.g[n.STEP] < k.g[n.MAX_STEPS]:
         if k.ring[n.ENDING, k.g[n.STEP] & ring_mask] != n.NONE or k.residues[n.CROSSING, place] > k.g[n.FREE]:
             break
         take_crossing_blocks(k, place)
-        start_s = k.f[n.END] if asynchronous else now_s
-        duration_s, resource = _step_time(k, c, _shape(k))
+        duration_s, resource = step_duration(c, fixed, float(decode_attention_s(shape_of(k), c)), 0.0)
+        start_s = end_s
+        if resource != bound or start_s >= k.f[n.BIN_END] or not k.f[n.GAP_LOW] <= duration_s < k.f[n.GAP_EDGE]:
+            _add_decoding_steps(k, Steps(k.g[n.STEP] - first, rows, start_s - begin_s, block_s), bound)
+            find_bins(k.g, k.f, k.record, start_s, duration_s)
+            begin_s, block_s, first, bound = start_s, 0.0, k.g[n.STEP], resource
+        block_s += (k.g[n.NUM_BLOCKS] - k.g[n.FREE]) * duration_s
+        end_s = start_s + duration_s
+        note_longest(k.f, start_s, duration_s)
+        next_step(k)
+        place = 0 if place + 1 == k.g[n.BLOCK_SIZE] else place + 1
+        now_s = start_s if asynchronous else end_s
+    _add_decoding_steps(k, Steps(k.g[n.STEP] - first, rows, end_s - begin_s, block_s), bound)
+    if end_s > begin_s:
         k.f[n.DURATION] = duration_s
         k.f[n.START] = start_s
-        k.f[n.END] = start_s + duration_s
-        account(k.g, k.f, k.record, resource, rows)
-        k.g[n.TOKENS_OUT] += rows
-        add_gap(k.g, k.f, k.record, duration_s, rows)
-        next_step(k)
-        place += 1
-        if place == block_size:
-            place = 0
-        now_s = start_s if asynchronous else k.f[n.END]
+        k.f[n.END] = end_s
     return now_s
 
 

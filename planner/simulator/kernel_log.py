@@ -1,6 +1,7 @@
 """Part of the compiled loop: what it writes down: the step log, gaps between tokens, sums over time."""
 
 import math
+from typing import NamedTuple
 
 from planner.simulator import layout as n
 from planner.simulator.compiled import hot, part
@@ -52,13 +53,41 @@ def log_step(g: Ints, f: Floats, record: Record, num_waiting: int) -> None:
     g[n.LOG_STEPS] += 1
 
 
+class Steps(NamedTuple):
+    """Steps in a row that go into the same sums.
+
+    number : how many [step]; tokens : computed in each [token]; time_s : from the first one's start to the last one's end [s]
+    block_s : KV blocks in use times time [block s]
+    """
+
+    number: int
+    tokens: int
+    time_s: float
+    block_s: float
+
+
 @hot
-def add_gap(g: Ints, f: Floats, record: Record, gap_s: float, tokens: int) -> None:
-    """Count tokens by the time since the token before."""
+def find_bins(g: Ints, f: Floats, record: Record, start_s: float, gap_s: float) -> None:
+    """Move to the bins of a time and of a gap between tokens."""
+    if start_s >= f[n.BIN_END]:
+        _find_time_bin(g, f, record, start_s)
     if not f[n.GAP_LOW] <= gap_s < f[n.GAP_EDGE]:
         _find_gap_bin(g, f, gap_s)
+
+
+@hot
+def add_gap(g: Ints, f: Floats, record: Record, gap_s: float) -> None:
+    """Count one token by the time since the token before."""
+    if not f[n.GAP_LOW] <= gap_s < f[n.GAP_EDGE]:
+        _find_gap_bin(g, f, gap_s)
+    add_gaps(g, f, record, 1, gap_s)
+
+
+@hot
+def add_gaps(g: Ints, f: Floats, record: Record, tokens: int, sum_s: float) -> None:
+    """Count tokens whose gaps lie in the bin that was found; sum_s : of all these gaps [s]."""
     record.gaps[g[n.GAP_BIN]] += tokens
-    f[n.GAP_SUM] += gap_s * tokens
+    f[n.GAP_SUM] += sum_s
 
 
 @part
@@ -72,39 +101,40 @@ def _find_gap_bin(g: Ints, f: Floats, gap_s: float) -> None:
 
 
 @hot
-def account(g: Ints, f: Floats, record: Record, resource: int, tokens: int) -> None:
-    """Add a step to the sums over time."""
-    duration_s = f[n.DURATION]
-    used = g[n.NUM_BLOCKS] - g[n.FREE]
-    f[n.BUSY] += duration_s
-    f[n.KV_INTEGRAL] += used * duration_s
-    f[n.RUNNING_INTEGRAL] += g[n.RUNNING] * duration_s
-    g[n.COMPUTED_TOTAL] += tokens
-    g[n.MAX_USED] = max(g[n.MAX_USED], used)
+def account(g: Ints, f: Floats, record: Record, steps: Steps, resource: int) -> None:
+    """Add steps to the sums over time, in the bin that was found; the last of them holds the most KV blocks."""
+    f[n.BUSY] += steps.time_s
+    f[n.KV_INTEGRAL] += steps.block_s
+    f[n.RUNNING_INTEGRAL] += g[n.RUNNING] * steps.time_s
+    g[n.COMPUTED_TOTAL] += steps.number * steps.tokens
+    g[n.MAX_USED] = max(g[n.MAX_USED], g[n.NUM_BLOCKS] - g[n.FREE])
     g[n.MAX_RUNNING] = max(g[n.MAX_RUNNING], g[n.RUNNING])
+    place = g[n.BINS_USED]
+    record.series[place, n.SERIES_TIME] += steps.time_s
+    record.series[place, n.SERIES_KV] += steps.block_s
+    record.series[place, n.SERIES_RUNNING] += g[n.RUNNING] * steps.time_s
+    record.series[place, n.SERIES_STEPS] += steps.number
+    record.series[place, n.SERIES_TOKENS] += steps.number * steps.tokens
+    record.series[place, n.SERIES_BOUND + g[n.WAIT_REASON] * n.RESOURCES + resource] += steps.time_s
+
+
+@hot
+def note_longest(f: Floats, start_s: float, duration_s: float) -> None:
+    """Remember the longest step, the first of those that are equal."""
     if duration_s > f[n.LONGEST]:
         f[n.LONGEST] = duration_s
-        f[n.LONGEST_AT] = f[n.START]
-    if f[n.START] >= f[n.BIN_END]:
-        _find_time_bin(g, f, record)
-    place = g[n.BINS_USED]
-    record.series[place, n.SERIES_TIME] += duration_s
-    record.series[place, n.SERIES_KV] += used * duration_s
-    record.series[place, n.SERIES_RUNNING] += g[n.RUNNING] * duration_s
-    record.series[place, n.SERIES_STEPS] += 1.0
-    record.series[place, n.SERIES_TOKENS] += tokens
-    record.series[place, n.SERIES_BOUND + g[n.WAIT_REASON] * n.RESOURCES + resource] += duration_s
+        f[n.LONGEST_AT] = start_s
 
 
 @part
-def _find_time_bin(g: Ints, f: Floats, record: Record) -> None:
-    """Move to the bin of the step's start; past the last bin, join bins in pairs so that twice the time fits."""
+def _find_time_bin(g: Ints, f: Floats, record: Record, start_s: float) -> None:
+    """Move to the bin of a time; past the last bin, join bins in pairs so that twice the time fits."""
     bins = len(record.series)
-    while f[n.START] >= bins * f[n.BIN_WIDTH]:
+    while start_s >= bins * f[n.BIN_WIDTH]:
         for place in range(bins // 2):
             for column in range(n.SERIES_COLUMNS):
                 record.series[place, column] = record.series[2 * place, column] + record.series[2 * place + 1, column]
         record.series[bins // 2 :] = 0.0
         f[n.BIN_WIDTH] *= 2.0
-    g[n.BINS_USED] = min(int(f[n.START] / f[n.BIN_WIDTH]), bins - 1)
+    g[n.BINS_USED] = min(int(start_s / f[n.BIN_WIDTH]), bins - 1)
     f[n.BIN_END] = (g[n.BINS_USED] + 1) * f[n.BIN_WIDTH]
