@@ -1,6 +1,7 @@
 """A plan as JSON and as text."""
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -67,12 +68,17 @@ def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:
     if chosen.knobs and chosen.latency and chosen.replicas and chosen.capacity_rps:
         latency = chosen.latency
         lines.append(f"max_num_seqs {chosen.knobs.max_num_seqs}, max_num_batched_tokens {chosen.knobs.max_num_batched_tokens}")
+        found = plan.details
+        ranges = (found.capacity_rps, found.ttft_p99_s, found.tpot_p99_s, found.usd_per_day) if found else (None,) * 4
         lines.append(
-            f"one replica carries {per_second(chosen.capacity_rps)}, planned at {per_second(latency.rate_rps)}; "
-            f"{chosen.binds} binds"
+            f"one replica carries {per_second(chosen.capacity_rps)}{_between(ranges[0], per_second)}, "
+            f"planned at {per_second(latency.rate_rps)}; {chosen.binds} binds"
         )
-        lines.append(f"TTFT {_mean_and_p99(latency.ttft_mean_s, latency.ttft_p99_s)} ({latency.method})")
-        lines.append(f"TPOT {_mean_and_p99(latency.tpot_mean_s, latency.tpot_p99_s)} ({latency.method})")
+        ttft, tpot = (latency.ttft_mean_s, latency.ttft_p99_s), (latency.tpot_mean_s, latency.tpot_p99_s)
+        lines.append(f"TTFT {_mean_and_p99(*ttft)}{_between(ranges[1], duration)}, {latency.method}")
+        lines.append(f"TPOT {_mean_and_p99(*tpot)}{_between(ranges[2], duration)}, {latency.method}")
+        if chosen.cost:
+            lines.append(f"${chosen.cost.usd_per_day:,.0f}/day{_between(ranges[3], lambda usd: f'${usd:,.0f}')}")
     if chosen.memory:
         lines.append(f"KV cache {chosen.memory.kv_bytes / GIB:.3g} GiB a GPU: {chosen.memory.kv_tokens:,} tokens")
     if chosen.tariff:
@@ -82,10 +88,14 @@ def _chosen_lines(plan: Plan, chosen: Candidate) -> list[str]:
     if chosen.record:
         lines.append(f"step times from {chosen.record.id} ({chosen.record.basis})")
     if plan.details:
-        lines.append(f"replicas {_range(plan.details.replicas)}: {plan.details.interval_source}")
+        lines.append(f"replicas {_range(plan.details.replicas)}; the ranges: {plan.details.interval_source}")
     if chosen.deployment:
         lines.append(serve_command(chosen.deployment).line)
     return lines
+
+
+def _between(interval: Interval | None, written: Callable[[float], str]) -> str:
+    return "" if interval is None else f" ({written(interval.low)} to {written(interval.high)})"
 
 
 def _mean_and_p99(mean_s: float | None, p99_s: float | None) -> str:

@@ -19,6 +19,7 @@ from planner.plans.ranking import rank, records_of
 from planner.plans.rates import meets
 from planner.plans.starting import Engine, replica_of, start, with_knobs
 from planner.scenario import Scenario, scenario_from_dict
+from planner.units import duration, per_second
 from planner.workloads import load_workload
 
 
@@ -141,6 +142,16 @@ def test_the_document_is_plain_json_and_the_text_starts_with_the_answer(default:
     assert (wide["link"]["kind"], wide["link"]["in_fast_domain"]) == ("NVLink4", True)
     text = plan_text(default, dt.date(2026, 8, 1))
     assert text.startswith(default.summary)
+    details, chosen = default.details, default.chosen
+    assert details is not None
+    assert chosen is not None
+    assert chosen.latency is not None
+    assert details.tpot_p99_s is not None
+    assert details.usd_per_day is not None
+    for figure, interval in ((chosen.latency.ttft_p99_s, details.ttft_p99_s), (chosen.latency.tpot_p99_s, details.tpot_p99_s)):
+        assert f"p99 {duration(figure or 0.0)} ({duration(interval.low)} to {duration(interval.high)}), simulated" in text
+    assert f"/day (${details.usd_per_day.low:,.0f} to ${details.usd_per_day.high:,.0f})" in text
+    assert f"({per_second(details.capacity_rps.low)} to {per_second(details.capacity_rps.high)})" in text
     assert "days old" not in text
     assert "The price is" in plan_text(default, dt.date(2027, 8, 1))
 
