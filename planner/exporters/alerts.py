@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from planner.analysis.alerting import queue_threshold
 from planner.errors import InputError
 from planner.exporters.flags import served_name
+from planner.models import ModelSpec
 from planner.plans.results import Candidate, Plan
 from planner.units import duration
 
@@ -54,7 +55,7 @@ def alerts_for(plan: Plan) -> tuple[Alert, ...]:
     chosen = plan.chosen
     if chosen is None or chosen.replicas is None or chosen.latency is None or chosen.deployment is None:
         raise InputError("plan", plan.summary, "has no fleet to watch", "Change the scenario until the plan has an answer")
-    selector = f"{{model_name={json.dumps(served_name(chosen.deployment.model, None))}}}"
+    selector = selector_of(chosen.deployment.model)
     return (
         *_latencies(plan, selector),
         *_queue(plan, chosen, selector),
@@ -62,6 +63,11 @@ def alerts_for(plan: Plan) -> tuple[Alert, ...]:
         *_memory(selector),
         *_lengths(plan, selector),
     )
+
+
+def selector_of(model: ModelSpec) -> str:
+    """Return the labels, in braces, that pick a served model's series."""
+    return f"{{model_name={json.dumps(served_name(model))}}}"
 
 
 def _latencies(plan: Plan, selector: str) -> list[Alert]:
