@@ -93,7 +93,8 @@ def test_a_reader_that_leaves_early_is_no_fault() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="needs signals as POSIX has them")
 def test_an_interrupt_is_one_line() -> None:
     code = "import sys; from planner import __main__, cli; cli._gpus = lambda _: signal.raise_signal(signal.SIGINT)"
-    line = f"import signal; {code}; sys.argv = ['planner', 'gpus']; sys.exit(__main__.run())"
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's background jobs ignore it
+    line = f"{heard}; {code}; sys.argv = ['planner', 'gpus']; sys.exit(__main__.run())"
     done = subprocess.run([sys.executable, "-c", line], cwd=ROOT_DIR, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"planner: interrupted\n")
 
