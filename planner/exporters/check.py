@@ -25,6 +25,7 @@ CLIENT_SINCE = "0.23"
 _LASTS_S = 600.0
 _FEWEST = 200
 _MOST = 2000
+_WARM_UPS = 10  # compilations and caches of the first requests are no part of the plan
 _URL = "http://127.0.0.1:8000"
 
 
@@ -81,7 +82,7 @@ def check_of(plan: Plan) -> Check:
     arguments = (
         *("vllm", "bench", "serve", "--backend", "vllm", "--base-url", _URL),
         *("--model", served_name(chosen.deployment.model)),
-        *("--dataset-name", "timed_trace", "--dataset-path", files[0], "--num-prompts", str(kept)),
+        *("--dataset-name", "timed_trace", "--dataset-path", files[0], "--num-prompts", str(kept), "--num-warmups", str(_WARM_UPS)),
         *("--timed-trace-chunk-hash-size", str(BLOCK_TOKENS), "--timed-trace-sec-multiplier", f"{MS:g}"),
         *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,99"),
         *("--save-result", "--save-detailed", "--result-filename", files[1]),

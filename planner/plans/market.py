@@ -47,8 +47,8 @@ def commitment_text(tariff: Tariff) -> str | None:
     if not ranges:
         return None
     return (
-        f"{tariff.provider} takes off {' and '.join(ranges)}, averaged over its whole cloud; machines with GPUs often get less or "
-        "none, so ask for a quote"
+        f"a commitment at {tariff.provider} takes off {' and '.join(ranges)}, averaged over its whole cloud; machines with GPUs "
+        "often get less or none, so ask for a quote"
     )
 
 

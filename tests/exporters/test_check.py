@@ -19,9 +19,9 @@ from planner.workloads.importers import import_rows
 ONE_GPU: dict[str, Any] = {"hardware": {"gpu_ids": ["h100-80g-sxm"], "tensor_parallel": [1]}}
 # Flags of `vllm bench serve` in vLLM 0.32.0 (benchmarks/serve.py and datasets/datasets.py).
 FLAGS = {
-    "--backend", "--base-url", "--model", "--dataset-name", "--dataset-path", "--num-prompts", "--timed-trace-chunk-hash-size",
-    "--timed-trace-sec-multiplier", "--percentile-metrics", "--metric-percentiles", "--save-result", "--save-detailed",
-    "--result-filename", "--metadata",
+    "--backend", "--base-url", "--model", "--dataset-name", "--dataset-path", "--num-prompts", "--num-warmups",
+    "--timed-trace-chunk-hash-size", "--timed-trace-sec-multiplier", "--percentile-metrics", "--metric-percentiles",
+    "--save-result", "--save-detailed", "--result-filename", "--metadata",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 from planner.errors import InputError
 from planner.plans import Answer
 from planner.plans.results import Plan
-from planner.ui.components import answer, evidence
+from planner.ui.components import answer, evidence, hand_over
 from planner.ui.components.common import CARD_PX, READABLE_PX
 from planner.ui.inputs import scenario_state
 from planner.ui.plans import answer_in_stages, catalogue_stamp, evidence_in_stages
@@ -58,6 +58,8 @@ def draw(plan: Plan, place: DeltaGenerator) -> None:
             answer.changes(plan)
     evidence.replica(plan)
     evidence.command(plan)
+    hand_over.check(plan)
+    hand_over.downloads(plan)
     evidence.candidates(plan)
     evidence.why(plan)
 
