@@ -103,7 +103,11 @@ def test_a_result_of_the_command_is_read_with_the_times_at_which_it_sent(planned
     assert read.detail is not None
     assert read.detail.sent_s is not None
     assert np.diff(read.detail.sent_s) == pytest.approx(np.diff(run.arrival_s))
-    assert (read.gpu, read.tp) == ("h100-80g-sxm", 1)
+    assert (read.gpu, read.tp, read.arrivals) == ("h100-80g-sxm", 1, "trace")
+    assert read.rate_rps == pytest.approx(check.rate_rps, rel=0.1)
+    assert "trace" in read.load_text
+    burst = vllm_bench.read({**document, "start_times": np.linspace(1000.0, 1001.0, check.number).tolist()}, "burst.json")
+    assert (burst.arrivals, burst.rate_rps) == ("burst", None)
     assert read.ttft.mean_s == pytest.approx(check.expected.ttft_mean_s)
 
 

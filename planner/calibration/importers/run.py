@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from planner.errors import InputError
 
-Arrivals = Literal["closed", "poisson", "gamma", "constant", "burst"]
+Arrivals = Literal["closed", "poisson", "gamma", "constant", "trace", "burst"]
 Weight = Literal["request", "token", "chunk"]
 Metric = Literal["ttft", "tpot", "itl", "e2e"]
 
@@ -75,7 +75,7 @@ class BenchmarkRun(BaseModel):
     model: Text | None = None
     gpu: Text | None = Field(default=None, description="as the user named it to the tool")
     tp: Annotated[int, Field(ge=1, le=1024)] | None = None
-    arrivals: Arrivals = Field(description="closed: a fixed number in flight; burst: all at once; else how gaps are drawn")
+    arrivals: Arrivals = Field(description="a fixed number in flight, all at once, a trace's times, or how gaps are drawn")
     rate_rps: Rate | None = Field(default=None, description="requests offered a second; None in a closed loop or burst")
     burstiness: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         default=None, description="shape of the gaps' gamma distribution: 1 is Poisson, more is more even"
@@ -106,6 +106,8 @@ class BenchmarkRun(BaseModel):
             )
         if self.arrivals in {"poisson", "gamma", "constant"} and self.rate_rps is None:
             raise InputError("rate_rps", None, "is missing in an open loop", "Export a result that states the request rate")
+        if self.arrivals == "trace" and (self.rate_rps is None or self.detail is None or self.detail.sent_s is None):
+            raise InputError("detail", None, "lacks the times of a trace", "Export the benchmark with the times of sending")
         return self
 
     @property
@@ -119,8 +121,9 @@ class BenchmarkRun(BaseModel):
             return f"{self.concurrency} in flight"
         if self.arrivals == "burst":
             return f"{self.requests} at once"
-        kind = {"poisson": "Poisson", "constant": "even", "gamma": f"gamma (shape {self.burstiness or 1.0:g})"}[self.arrivals]
-        return f"{kind}, {self.rate_rps:g} requests/s"
+        gamma = f"gamma (shape {self.burstiness or 1.0:g})"
+        kind = {"poisson": "Poisson", "constant": "even", "trace": "a trace's times", "gamma": gamma}[self.arrivals]
+        return f"{kind}, {self.rate_rps:.4g} requests/s"
 
     @property
     def saturated(self) -> bool:

@@ -1,5 +1,6 @@
 """Reads results of `vllm bench serve`: one JSON object a run, summaries in milliseconds, single requests in seconds."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from planner.errors import InputError
 NAME = "vllm bench serve"
 _ENGINES = {"vllm": "vllm", "vllm-chat": "vllm", "sglang": "sglang", "tensorrt-llm": "tensorrt-llm"}
 _SUMMARY_AGREES = 0.05
+_AT_ONCE_SHARE = 0.1  # of a run; a burst of thousands leaves its client within seconds
 
 
 def claims(document: Document) -> bool:
@@ -58,6 +60,7 @@ def read(document: Document, name: str) -> BenchmarkRun:
         _compare(summary["ttft"], detail["ttft"], name)
         remarks = list(detail.pop("remarks"))
         summary |= detail
+        summary |= _of_trace(summary)
     if at(document, "ramp_up_strategy") and (detail is None or detail["detail"].sent_s is None):
         raise InputError(
             f"{name}: ramp_up_strategy", document["ramp_up_strategy"], "changes the load during the run", "Hold one rate"
@@ -79,6 +82,17 @@ def load_of(document: Document, name: str) -> dict[str, Any]:
     burstiness = None if endless else positive(number(shape, f"{name}: burstiness"))
     arrivals = "constant" if endless else "gamma" if burstiness not in {None, 1.0} else "poisson"
     return {"arrivals": arrivals, "rate_rps": rate, "burstiness": burstiness, "concurrency": concurrency}
+
+
+def _of_trace(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the load of a replayed trace: the tool states a rate without end, and sends the requests apart all the same."""
+    sent_s, lasted_s = summary["detail"].sent_s, summary["duration_s"]
+    if summary["arrivals"] != "burst" or sent_s is None or lasted_s is None:
+        return {}
+    offering_s = sent_s[-1] - sent_s[0]
+    if offering_s < _AT_ONCE_SHARE * lasted_s:
+        return {}
+    return {"arrivals": "trace", "rate_rps": (len(sent_s) - 1) / offering_s}
 
 
 def _stated(document: Document, metric: str) -> Spread:
