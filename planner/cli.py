@@ -215,11 +215,17 @@ def _read_scenario(path: Path) -> str:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
+    from planner.exporters.parts import check_part, part
     from planner.exporters.plan_document import plan_document, plan_text
     from planner.plans import plan
     from planner.scenario import scenario_from_dict
 
+    if arguments.part is not None:
+        check_part(arguments.part)
     answer = plan(scenario_from_dict(scenario_document(arguments)))
+    if arguments.part is not None:
+        sys.stdout.write(part(answer, arguments.part))
+        return
     print(_json(plan_document(answer)) if arguments.json else plan_text(answer, dt.datetime.now(dt.UTC).date()))
 
 

@@ -73,4 +73,11 @@ def add_plan_arguments(verb: Parser) -> None:
     verb.add_argument("--max-num-seqs", type=int, help="hold this setting fixed")
     verb.add_argument("--max-num-batched-tokens", type=int, help="hold this setting fixed")
     verb.add_argument("--seed", type=int, help="seed of every sampled quantity")
-    verb.add_argument("--json", action="store_true", help="print the whole plan as JSON")
+    printed = verb.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="print the whole plan as JSON")
+    printed.add_argument(
+        "--part",
+        metavar="NAME",
+        help="print one part of it alone: command, check (a benchmark of one replica), requests (that it sends), kubernetes, "
+        "autoscaling (KEDA), alerts (Prometheus) or candidates (CSV)",
+    )
