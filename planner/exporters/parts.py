@@ -28,8 +28,8 @@ PARTS: dict[str, Callable[[Plan], str]] = {
     "alerts": prometheus_rules,
     "candidates": lambda plan: to_csv(candidate_rows(plan)),
 }
-"""What `plan --part` prints: the engine's command, the benchmark that checks a replica and the requests that it sends (JSON lines), the
-manifests of Kubernetes and of KEDA, Prometheus rules, every candidate as CSV. Each raises InputError for a plan without it."""
+"""What `plan --part` prints: the engine's command, the benchmark that checks a replica and the requests that it sends (JSON lines),
+the manifests of Kubernetes and of KEDA, Prometheus rules, every candidate as CSV. Each raises InputError for a plan without it."""
 
 
 def check_part(name: str) -> None:
