@@ -191,6 +191,22 @@ def test_candidates_download_as_csv(server: str, browser: OpenBrowser, tmp_path:
     assert console_errors(driver) == []
 
 
+def test_report_and_manifests_are_saved_and_the_report_stands_alone(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
+    driver = browser()
+    folder = tmp_path / "downloads"
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    open_page(driver, f"{server}/?gpus=h100-80g-sxm&tp=1")
+    said = answer(driver)
+    for key, pattern in (("report", "plan-*.html"), ("kubernetes", "kubernetes-*.yaml"), ("autoscaling", "keda-*.yaml")):
+        click(driver, f".st-key-take-{key} button")
+        until(driver, lambda _, pattern=pattern: list(folder.glob(pattern)), f"no {key} was saved")
+    assert "kind: Deployment" in next(folder.glob("kubernetes-*.yaml")).read_text(encoding="utf-8")
+    driver.get(next(folder.glob("plan-*.html")).as_uri())
+    assert all_of(driver, "h1")[0].text == said
+    assert len(all_of(driver, "svg")) == 2
+    assert console_errors(driver) == []
+
+
 def test_catalogue_reads_a_config_and_shows_a_hostile_name_as_text(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(LLAMA | {"_name_or_path": "<img src=x onerror=alert(1)>"}), encoding="utf-8")
