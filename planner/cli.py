@@ -331,6 +331,8 @@ def _accuracy(arguments: argparse.Namespace) -> None:
         raise InputError("FILE", str(arguments.file), "must name a file", "Give a table of measured results or a recording")
     if arguments.siblings is not None:
         _refuse_recording_flags(arguments)
+        if arguments.records == "none":
+            raise InputError("--records", "none", "has no meaning with --siblings", "Leave it out: fits start from shipped records")
         from planner.tuning.siblings import sibling_report
 
         fitted = sibling_report(arguments.file, arguments.siblings)

@@ -151,10 +151,11 @@ def _text_of(path: Path, name: str) -> str:
             raise InputError(name, "larger", f"must be at most {MAX_BYTES // 2**20} MiB", "Split the table")
         return content.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "damaged"
-        raise InputError(name, name, f"can't be read ({reason})", "Give a readable CSV file") from error
+        reason = getattr(error, "strerror", None)
+        shown = name if reason is None else str(path)
+        raise InputError("file", shown, f"can't be read ({reason or 'damaged'})", "Give a readable CSV file") from error
     except UnicodeDecodeError as error:
-        raise InputError(name, name, "must be UTF-8 text", "Export the table as UTF-8") from error
+        raise InputError("file", name, "must be UTF-8 text", "Export the table as UTF-8") from error
 
 
 def checked(values: Mapping[str, Any], line: int) -> Row:

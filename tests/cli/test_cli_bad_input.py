@@ -112,7 +112,9 @@ def test_flags_without_effect_and_files_without_a_name_are_refused(capsys: pytes
     assert "--active-share" in refused(["plan", "--active-share", "0.3"], capsys)
     assert "--ttft-p99" in refused(["plan", "--offline", "--ttft-p99", "1"], capsys)
     assert "FILE" in refused(["accuracy", ""], capsys)
-    assert "--config" in refused(["accuracy", "tests/accuracy/serving_subset.csv", "--siblings", "--config", "config.json"], capsys)
+    table = ["accuracy", "tests/accuracy/serving_subset.csv", "--siblings"]
+    assert "--config" in refused([*table, "--config", "config.json"], capsys)
+    assert "--records" in refused([*table, "--records", "none"], capsys)
 
 
 def test_offline_work_gets_a_batch_command(capsys: pytest.CaptureFixture[str]) -> None:
