@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 FORMAT, FORMAT_VERSION, COLLECTOR = "headroom-collected", 1, "http"
-MOST_LINES, SECONDS, STOPPED = 100_000, {"quick": 120, "full": 3600}, threading.Event()
+MOST_LINES, MOST_LINE_BYTES, SECONDS, STOPPED = 100_000, 2**20, {"quick": 120, "full": 3600}, threading.Event()
 WORDS = ("river", "stone", "light", "paper", "green", "north", "table", "cloud", "seven", "music", "glass", "field", "sugar")
 GRIDS = {
     "quick": {"concurrencies": (1, 4, 16, 64), "prompts": (99, 999), "lengths": (16, 128, 512, 2048), "repeats": 5},
@@ -128,7 +128,9 @@ class Server(NamedTuple):
             answer = connection.getresponse()
             if answer.status != 200:
                 raise FailedRequestError(f"status {answer.status} {answer.reason}: {answer.read(300)!r}")
-            for line in itertools.islice(answer, MOST_LINES):
+            for line in itertools.islice(iter(lambda: answer.readline(MOST_LINE_BYTES), b""), MOST_LINES):
+                if len(line) == MOST_LINE_BYTES:
+                    raise FailedRequestError(f"a line of the answer is {MOST_LINE_BYTES:,} bytes or longer")
                 yield line.decode(errors="replace").strip()
                 if time.monotonic() > end_s or STOPPED.is_set():
                     raise FailedRequestError(f"the answer took over {self.timeout_s:g} s, or the run was stopped")

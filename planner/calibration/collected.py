@@ -4,6 +4,7 @@ A collector's file is one JSON record a line. It may end in the middle of a line
 nothing of it is trusted, and nothing is dropped without being reported.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from planner.calibration.collected_rows import KINDS, End, Engine, Header, Machine, Row, Skipped, Step, Timed, Watched
-from planner.errors import InputError, as_input_error, shorten
+from planner.errors import InputError, as_input_error, shorten, unique_fields
 
 MAX_BYTES = 64_000_000
 MAX_LINES = 1_000_000
@@ -151,6 +152,9 @@ def _row(line: bytes, *, last: bool) -> Row | str:
         return f"is longer than {MAX_LINE_BYTES:,} bytes"
     try:
         document = from_json(line, allow_inf_nan=False)
+        json.loads(line, object_pairs_hook=unique_fields)  # of a field stated twice, from_json keeps the last and says nothing
+    except InputError as twice:
+        return f"{twice.field} {twice.bound}"
     except ValueError as error:
         return "is cut off, as the last line of an interrupted run is" if last else f"is not JSON without NaN ({error})"
     kind = KINDS.get(str(document.get("record"))) if isinstance(document, dict) else None

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import from_json
 
 from planner.calibration.collected_rows import Engine
-from planner.errors import InputError, as_input_error
+from planner.errors import InputError, as_input_error, unique_fields
 
 MAX_BYTES = 64_000_000
 GRID = "grid"
@@ -139,7 +139,11 @@ def read_engine_run(data: bytes, name: str) -> EngineRun:
     if len(raw) > MAX_BYTES:
         raise InputError(name, f"over {MAX_BYTES:,} bytes", f"must unpack to at most {MAX_BYTES:,} bytes", "Leave phases out")
     try:
-        return EngineRun.model_validate(from_json(raw, allow_inf_nan=False))
+        document = from_json(raw, allow_inf_nan=False)
+        json.loads(raw, object_pairs_hook=unique_fields)  # of a field stated twice, from_json keeps the last and says nothing
+        return EngineRun.model_validate(document)
+    except InputError as fault:
+        raise InputError(f"{name}: {fault.field}", fault.value, fault.bound, fault.remedy) from fault
     except ValidationError as error:
         raise as_input_error(error, "recording") from error
     except ValueError as error:

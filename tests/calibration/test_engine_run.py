@@ -128,6 +128,12 @@ def test_a_step_lasts_until_the_next_decision_unless_the_engine_rested() -> None
     assert outside.median_s == pytest.approx(0.003)
 
 
+def test_a_field_that_is_stated_twice_is_refused_by_name() -> None:
+    twice = json.dumps(small()).replace('"prompt": 8', '"prompt": 9, "prompt": 8', 1).encode()
+    with pytest.raises(InputError, match="run: prompt is 8: is stated twice"):
+        read_engine_run(twice, "run")
+
+
 def changed(path: str, value: Any) -> bytes:
     document = small()
     *parents, last = path.split(".")

@@ -76,6 +76,12 @@ def test_a_joining_prompt_stalls_the_decoding_requests(http: ModuleType, fake_se
     assert row["ttft_s"] == pytest.approx(0.12, rel=LOOSE)
 
 
+def test_a_line_without_end_is_a_failed_request(http: ModuleType, fake_server: FakeServer, tmp_path: Path) -> None:
+    fake_server.body = b"data: " + b"x" * http.MOST_LINE_BYTES
+    with pytest.raises(http.FailedRequestError, match=f"{http.MOST_LINE_BYTES:,} bytes or longer"):
+        client(http, fake_server, tmp_path).send(http.Probe(20, 2))
+
+
 def test_the_same_command_goes_on_where_it_stopped(http: ModuleType, fake_server: FakeServer, tmp_path: Path) -> None:
     out = tmp_path / "http.jsonl"
     assert run(http, fake_server, out, "--max-requests", "12") == 3

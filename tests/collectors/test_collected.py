@@ -137,6 +137,14 @@ def test_nan_and_infinity_are_left_out(value: bytes) -> None:
     assert collected.dropped[0].line == 3
 
 
+def test_a_field_that_is_stated_twice_is_left_out_with_its_name() -> None:
+    line = json.dumps(gemm(2)).encode().replace(b'"median_s": ', b'"median_s": 0.5, "median_s": ', 1) + b"\n"
+    assert line.count(b"median_s") == 2
+    collected = read(gemm(1, tokens=64), line)
+    assert len(collected.rows) == 1
+    assert (collected.dropped[0].line, collected.dropped[0].reason) == (3, "median_s is stated twice in one object")
+
+
 def test_a_row_that_took_longer_than_the_run_is_left_out() -> None:
     late = {"median_s": 0.1, "lower_quartile_s": 0.09, "upper_quartile_s": 0.11}
     collected = read(gemm(1, tokens=64), gemm(2, tokens=128), gemm(3, tokens=256, **late))
