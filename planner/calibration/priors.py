@@ -10,7 +10,7 @@ from planner.calibration.all_reduce_priors import all_reduce_priors
 from planner.calibration.families import Family, dtype_ratio, family_of, whole_experts
 from planner.calibration.schema import CalibrationRecord, HostTerms, InformedBy, Parameter, Reference, bounds_of, by_name
 from planner.hardware import GpuProfile
-from planner.provenance import Source
+from planner.provenance import Kind, Source
 from planner.units import US
 
 _DATE = dt.date(2026, 11, 30)
@@ -78,9 +78,9 @@ def memory_priors(gpu: GpuProfile) -> dict[str, Parameter]:
     if family.memory_efficiency is None:
         eight = "whole-engine decode: 0.80 of bandwidth for bf16 and fp8 weights"
         return {
-            "bf16": banded("memory_efficiency.bf16", 0.80, "prior", f"{eight}, {_ENGINE_MEDIANS}"),
-            "fp8": banded("memory_efficiency.fp8", 0.80, "prior", f"{eight}, {_ENGINE_MEDIANS}"),
-            "fp4": banded("memory_efficiency.fp4", 0.58, "prior", f"0.58 for four-bit weights, {_ENGINE_MEDIANS}"),
+            "bf16": banded("memory_efficiency.bf16", 0.80, "prior", f"{eight}, {_ENGINE_MEDIANS}", "published"),
+            "fp8": banded("memory_efficiency.fp8", 0.80, "prior", f"{eight}, {_ENGINE_MEDIANS}", "published"),
+            "fp4": banded("memory_efficiency.fp4", 0.58, "prior", f"0.58 for four-bit weights, {_ENGINE_MEDIANS}", "published"),
         }
     shares = {"bf16": 1.0, "fp8": 0.85, "fp4": 0.65}
     base = family.memory_efficiency
@@ -133,7 +133,7 @@ def common_priors(gpu: GpuProfile) -> dict[str, Parameter]:
 def _layer(family: Family) -> Parameter:
     if family.layer_s is None:
         reason = f"70 µs, 55 to 85 under CUDA graphs with NVLink, {_ENGINE_MEDIANS}"
-        return _parameter("layer_s", (70 * US, 52 * US, 88 * US), "prior", reason)
+        return _parameter("layer_s", (70 * US, 52 * US, 88 * US), "prior", reason, "published")
     return _parameter("layer_s", (family.layer_s, 0.7 * family.layer_s, 88 * US), "prior", f"same chip family: {family.reason}")
 
 
@@ -196,16 +196,18 @@ def widened(parameter: Parameter, path: str, factor: float, reason: str) -> Para
     return _parameter(path, (value, min(low, 0.9 * value), max(high, 1.1 * value)), "prior", f"{reason}; {parameter.source.ref}")
 
 
-def banded(path: str, value: float, informed_by: InformedBy, reason: str) -> Parameter:
-    """Return a parameter with the prior's band around it, cut at its physical bounds."""
-    return _parameter(path, (value, (1.0 - BAND) * value, (1.0 + BAND) * value), informed_by, reason)
+def banded(path: str, value: float, informed_by: InformedBy, reason: str, kind: Kind = "fitted") -> Parameter:
+    """Return a parameter with the prior's band around it, cut at its physical bounds; kind : of the source unless it is assumed."""
+    return _parameter(path, (value, (1.0 - BAND) * value, (1.0 + BAND) * value), informed_by, reason, kind)
 
 
-def _parameter(path: str, figures: tuple[float, float, float], informed_by: InformedBy, reason: str) -> Parameter:
+def _parameter(
+    path: str, figures: tuple[float, float, float], informed_by: InformedBy, reason: str, kind: Kind = "fitted"
+) -> Parameter:
     value, low, high = figures
     lowest, highest = bounds_of(path)
     source = Source(
-        kind="assumed" if informed_by == "assumed" else "fitted",
+        kind="assumed" if informed_by == "assumed" else kind,
         ref=reason[:1000],
         retrieved=_DATE,
         confidence="low" if informed_by == "assumed" else "medium",

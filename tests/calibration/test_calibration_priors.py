@@ -46,6 +46,9 @@ def test_medians_of_all_engines_hold_where_no_family_was_measured() -> None:
     assert record.memory_efficiency["fp4"].value == 0.58
     assert record.layer_s.value == pytest.approx(70e-6)
     assert record.compute_efficiency["fp8"].value < record.compute_efficiency["bf16"].value
+    medians = (*record.memory_efficiency.values(), record.layer_s)
+    assert {parameter.source.kind for parameter in medians} == {"published"}, "nobody fitted them here"
+    assert record.smoothness.source.kind == "fitted"
 
 
 def test_a_sibling_of_a_measured_chip_takes_its_share() -> None:
