@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.deployment import Deployment
 from planner.errors import InputError
 from planner.exporters.flags import served_name
-from planner.plans import Plan
+from planner.plans import Candidate, Plan
 from planner.replay import ReplaySettings, replay
 from planner.simulator import TARGET_PERCENTILE, MeasureOptions, SimulationResult, summarise
 from planner.units import MS
@@ -86,9 +87,25 @@ def check_of(plan: Plan) -> Check:
         *("--timed-trace-chunk-hash-size", str(BLOCK_TOKENS), "--timed-trace-sec-multiplier", f"{MS:g}"),
         *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,99"),
         *("--save-result", "--save-detailed", "--result-filename", files[1]),
-        *("--metadata", f"gpu={chosen.gpu_id}", f"tp={chosen.tensor_parallel}"),
+        *("--metadata", *_facts(chosen, chosen.deployment)),
     )
     return Check(arguments, *files, mooncake_jsonl(served), kept, run.rate_rps, _expected(served))
+
+
+def _facts(chosen: Candidate, deployment: Deployment) -> tuple[str, ...]:
+    """Return what the result must say of its server, so that nobody has to remember it when it is compared."""
+    engine = deployment.engine
+    facts = {
+        "gpu": chosen.gpu_id,
+        "tp": chosen.tensor_parallel,
+        "engine_version": engine.version,
+        "quantization": chosen.quantization_id,
+        "kv_dtype": deployment.kv_dtype,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "max_model_len": engine.max_model_len,
+    }
+    return tuple(f"{name}={value}" for name, value in facts.items() if value is not None)
 
 
 def mooncake_jsonl(served: SimulationResult) -> str:

@@ -43,17 +43,24 @@ def target_of(arguments: argparse.Namespace, files: Sequence[UserFile]) -> Targe
         stated = next((file.model for file in files if file.model), None)
         bound = f"is required; the file says {stated!r}" if stated else "is required: the file doesn't say"
         raise InputError("--model", None, bound, "Name a model of the catalogue; `python -m planner models` lists them")
+    run = next((run for file in files for run in file.runs), None)
+    told = {} if run is None else {"tp": run.tp, **run.settings.model_dump()}
+
+    def given(name: str) -> object:
+        flag = getattr(arguments, name)
+        return told.get(name) if flag is None else flag
+
     values = {
         "gpu_id": arguments.gpu,
         "model_id": arguments.model or "",
-        "quantization": arguments.quantization,
-        "kv_dtype": arguments.kv_dtype,
-        "tp": arguments.tp,
+        "quantization": given("quantization") or "bf16",
+        "kv_dtype": given("kv_dtype"),
+        "tp": 1 if given("tp") is None else given("tp"),
         "engine": engine,
         "engine_version": version,
-        "max_num_seqs": arguments.max_num_seqs,
-        "max_num_batched_tokens": arguments.max_num_batched_tokens,
-        "max_model_len": arguments.max_model_len,
+        "max_num_seqs": given("max_num_seqs"),
+        "max_num_batched_tokens": given("max_num_batched_tokens"),
+        "max_model_len": given("max_model_len"),
         "kv_cache_tokens": arguments.kv_cache_tokens,
         "async_scheduling": arguments.async_scheduling,
         "cuda_graphs": False if arguments.eager else None,

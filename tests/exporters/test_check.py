@@ -111,6 +111,24 @@ def test_a_result_of_the_command_is_read_with_the_times_at_which_it_sent(planned
     assert read.ttft.mean_s == pytest.approx(check.expected.ttft_mean_s)
 
 
+def test_a_result_says_how_its_server_was_started(planned: Plan, check: Check) -> None:
+    chosen = planned.chosen
+    assert chosen is not None
+    assert chosen.knobs is not None
+    assert chosen.deployment is not None
+    facts = dict(fact.split("=") for fact in check.arguments[check.arguments.index("--metadata") + 1 :])
+    bare = {"request_rate": 1.0, "total_token_throughput": 1.0, "completed": 9, "total_input_tokens": 9, "total_output_tokens": 18}
+    read = vllm_bench.read({**bare, "duration": 9.0, "mean_ttft_ms": 5.0, "mean_tpot_ms": 5.0, **facts}, "check.json")
+    assert (read.gpu, read.tp, read.engine_version) == (chosen.gpu_id, 1, planned.scenario.engine.version)
+    assert read.settings.model_dump() == {
+        "quantization": chosen.quantization_id,
+        "kv_dtype": chosen.deployment.kv_dtype,
+        "max_num_seqs": chosen.knobs.max_num_seqs,
+        "max_num_batched_tokens": chosen.knobs.max_num_batched_tokens,
+        "max_model_len": chosen.deployment.engine.max_model_len,
+    }
+
+
 def test_what_the_engine_refuses_is_left_out() -> None:
     short = plan(scenario_from_dict({**ONE_GPU, "engine": {"max_model_len": 16384}, "workload": {"id": "azure-code-2023"}}))
     for row in rows(check_of(short)):

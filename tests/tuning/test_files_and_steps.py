@@ -1,5 +1,6 @@
 """Files are recognised by their content; steps of collectors and logs are fitted; records are kept where they belong."""
 
+import argparse
 import gzip
 import json
 from pathlib import Path
@@ -13,10 +14,12 @@ from planner import paths
 from planner.calibration.importers import LoggedStep, StepLog, read_step_log
 from planner.calibration.records import load_record
 from planner.cli import main
+from planner.cli_calibrate import add_arguments
 from planner.errors import InputError
 from planner.step_coefficients import coefficients_for
 from planner.step_model import StepShape, gpu_s
 from planner.tuning import Target, UserFile, fit_files, read_file, save_own_record, saved_id
+from planner.tuning.command import target_of
 from planner.tuning.logged_steps import reconstructed, steps_of_log
 from tests.tuning.simulated import TARGET, bench, prior
 
@@ -206,6 +209,22 @@ def test_the_command_prints_parameters_with_origin_and_errors_before_and_after(
     assert "held out: nothing" in text
     assert "saved" in text
     assert "engine.calibration_id h100-80g-sxm/mine" in text
+
+
+def test_flags_go_before_what_a_result_says_of_its_server() -> None:
+    told = {"tp": "2", "quantization": "fp8", "max_num_seqs": "64", "max_model_len": "8192"}
+    data = json.loads((DATA / "vllm_detailed.json").read_text(encoding="utf-8")) | told
+    files = [read_file(json.dumps(data).encode(), "bench.json")]
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    line = ["bench.json", "--gpu", "h100-80g-sxm", "--model", "llama-3.1-8b-instruct"]
+    target = target_of(parser.parse_args(line), files)
+    assert (target.tp, target.quantization, target.max_num_seqs, target.max_model_len) == (2, "fp8", 64, 8192)
+    other = target_of(parser.parse_args([*line, "--tp", "1", "--quantization", "bf16", "--max-num-seqs", "8"]), files)
+    assert (other.tp, other.quantization, other.max_num_seqs, other.max_model_len) == (1, "bf16", 8, 8192)
+    bare = [read_file((DATA / "vllm_detailed.json").read_bytes(), "bench.json")]
+    plain = target_of(parser.parse_args(line), bare)
+    assert (plain.tp, plain.quantization, plain.max_num_seqs) == (1, "bf16", None)
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,13 @@ def test_a_benchmark_s_result_fills_the_form_and_asks_for_what_it_lacks() -> Non
     holds(predicted_measured(rows, title, "ms"))
 
 
+def test_what_a_result_says_of_its_server_fills_the_form() -> None:
+    told = {"max_num_seqs": "64", "max_num_batched_tokens": "512", "quantization": "fp8", "engine_version": "0.32.0", "tp": "2"}
+    usable = files.usable(files.read_all([files.Given("bench.json", json.dumps(BENCH | told).encode(), "x")]))
+    initial = files.initial_values(usable, place("qwen3-8b"))
+    assert {name: initial[name] for name in told} == told
+
+
 def test_a_model_that_the_catalogue_lacks_is_named() -> None:
     other = json.dumps({**BENCH, "model_id": "someone/Tiny-<b>Model"}).encode()
     usable = files.usable(files.read_all([files.Given("bench.json", other, "x")]))

@@ -19,6 +19,7 @@ Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
 Tokens = Annotated[float, Field(ge=1, le=1e7)]
 Count = Annotated[int, Field(ge=0, le=10**8)]
 Rate = Annotated[float, Field(gt=0, le=1e7)]
+Setting = Annotated[int, Field(ge=1, le=2**27)]
 Length = Annotated[int, Field(ge=1, le=10**7)]
 
 
@@ -58,6 +59,21 @@ class RequestDetail(BaseModel):
         return self
 
 
+class StatedSettings(BaseModel):
+    """How the server was started, as far as whoever ran the tool told it; None: not stated.
+
+    `vllm bench serve --metadata NAME=VALUE` keeps such facts in its result.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    quantization: Text | None = Field(default=None, description="weights, by an id of the quantization table")
+    kv_dtype: Annotated[str, Field(max_length=16)] | None = None
+    max_num_seqs: Setting | None = None
+    max_num_batched_tokens: Setting | None = None
+    max_model_len: Setting | None = None
+
+
 class BenchmarkRun(BaseModel):
     """One operating point of a benchmark: one load, held until its requests were done.
 
@@ -75,6 +91,7 @@ class BenchmarkRun(BaseModel):
     model: Text | None = None
     gpu: Text | None = Field(default=None, description="as the user named it to the tool")
     tp: Annotated[int, Field(ge=1, le=1024)] | None = None
+    settings: StatedSettings = StatedSettings()
     arrivals: Arrivals = Field(description="a fixed number in flight, all at once, a trace's times, or how gaps are drawn")
     rate_rps: Rate | None = Field(default=None, description="requests offered a second; None in a closed loop or burst")
     burstiness: Annotated[float, Field(gt=0, le=1e6)] | None = Field(

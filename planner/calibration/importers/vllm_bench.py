@@ -12,7 +12,9 @@ from planner.errors import InputError
 
 NAME = "vllm bench serve"
 _ENGINES = {"vllm": "vllm", "vllm-chat": "vllm", "sglang": "sglang", "tensorrt-llm": "tensorrt-llm"}
+_SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
 _SUMMARY_AGREES = 0.05
+_MOST_DIGITS = 9
 _AT_ONCE_SHARE = 0.1  # of a run; a burst of thousands leaves its client within seconds
 
 
@@ -40,6 +42,11 @@ def read(document: Document, name: str) -> BenchmarkRun:
         "model": text_at(document, "model_id"),
         "gpu": text_at(document, "gpu"),
         "tp": _whole(document, "tp"),
+        "engine_version": text_at(document, "engine_version"),
+        "settings": {
+            **{name: text_at(document, name) for name in ("quantization", "kv_dtype")},
+            **{setting: _whole(document, setting) for setting in _SETTINGS},
+        },
         "requests": int(completed),
         "speculative": bool(at(document, "spec_decode_acceptance_length")),
         "failed": int(figure(document, "failed") or max(0.0, (figure(document, "num_prompts") or 0.0) - completed)),
@@ -149,7 +156,8 @@ def _compare(stated: Spread, found: Spread, name: str) -> None:
 
 
 def _whole(document: Document, field: str) -> int | None:
+    """Return a whole number that the tool was given as metadata, which it keeps as text; None where it is none."""
     value = document.get(field)
-    if isinstance(value, str) and value.strip().isdigit() and len(value.strip()) < 6:
+    if isinstance(value, str) and value.strip().isdigit() and len(value.strip()) < _MOST_DIGITS:
         return int(value) or None
     return None

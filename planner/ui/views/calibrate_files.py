@@ -192,13 +192,16 @@ def initial_values(files: Sequence[UserFile], place: Place) -> dict[str, str]:
     model = next((found for file in files if file.model and (found := _model_id(file.model))), None)
     run = next((run for file in files for run in file.runs), None)
     version = next((file.engine_version for file in files if file.engine_version), "")
+    stated = {} if run is None else run.settings.model_dump(exclude_none=True)
+    quantization = str(stated.get("quantization", place.quantization))
     return {
         "gpu_id": _gpu_id(files) or place.gpu_id,
         "model_id": model or place.model.id,
-        "quantization": place.quantization if place.quantization in QUANTIZATIONS else "bf16",
+        "quantization": quantization if quantization in QUANTIZATIONS else "bf16",
         "tp": str(run.tp if run is not None and run.tp else place.tensor_parallel),
         "engine": next((file.engine for file in files if file.engine in _ENGINES), "vllm") or "vllm",
         "engine_version": version or "",
+        **{name: str(stated[name]) for name in ("max_num_seqs", "max_num_batched_tokens") if name in stated},
     }
 
 
