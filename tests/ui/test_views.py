@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from planner.deployment import Link
@@ -13,10 +14,10 @@ from planner.exporters.table import to_csv
 from planner.plans.results import Interval, Plan
 from planner.ui.choices import gpu_ranks
 from planner.ui.views import rows as views
-from planner.ui.views.answer import interval, metrics
+from planner.ui.views.answer import interval, metrics, over
 from planner.ui.views.candidates import met_frame, rejected_frame
 from planner.ui.views.why import derivations
-from planner.ui.words import figure, literal, seconds, sentence
+from planner.ui.words import figure, literal, seconds, sentence, usd
 from planner.units import GIB, MS
 
 TODAY = dt.date(2026, 11, 30)
@@ -33,8 +34,7 @@ def test_metrics_state_the_plan_with_interval_and_target(default_plan: Plan) -> 
     assert ttft.value == seconds(chosen.latency.ttft_p99_s)
     assert "target 1\xa0s" in ttft.note
     assert "target 30\xa0ms" in tpot.note
-    assert cost.value.startswith("$")
-    assert cost.value.endswith("/day")
+    assert (cost.label, cost.value) == ("Cost a day", usd(chosen.cost.usd_per_day))
 
 
 def test_an_old_price_is_dated_and_marked(default_plan: Plan) -> None:
@@ -141,6 +141,19 @@ def test_every_candidate_is_in_one_of_the_two_tables(default_plan: Plan) -> None
     assert len(met) + len(rejected) == len(default_plan.candidates)
     assert list(met["$/day"].dropna()) == sorted(met["$/day"].dropna())
     assert rejected["Reason"].notna().all()
+
+
+def test_a_layout_of_several_gpus_names_its_link(default_plan: Plan) -> None:
+    shown = pd.concat([met_frame(default_plan), rejected_frame(default_plan)])
+    assert (shown["Link"].notna() == (shown["TP"] > 1)).all()
+    assert {"NVLink4", "PCIe"} <= set(shown["Link"].dropna())
+    by_label = {each.label: each for each in default_plan.candidates if each.feasible}
+    rows, _ = views.comparison_rows(default_plan, gpu_ranks())
+    for row in rows:
+        if row["label"] in by_label:
+            candidate = by_label[row["label"]]
+            assert row["fleet"].endswith(over(candidate))
+            assert bool(over(candidate)) is (candidate.tensor_parallel > 1)
 
 
 def test_rows_for_export_cover_every_candidate(default_plan: Plan) -> None:

@@ -22,6 +22,8 @@ RESIDUAL_HEIGHT = 260
 ROW_PX = 26
 FRAME_PX = 128
 """Height that the legend, the axis and its title take of a chart's [px]."""
+LEGEND_LINE_PX = 20
+"""Height that each further line of a legend takes [px]."""
 RESTS_COLOURS = {"measured": ACCENT, "prior": WARNING, "assumed": GREY}
 PHASE_COLOURS = {"decode": ACCENT, "prefill": HUES[4], "mixed": HUES[2]}
 METRIC_COLOURS = {"TTFT": HUES[4], "TPOT": ACCENT, "E2E": HUES[2], "throughput": HUES[3]}
@@ -47,7 +49,7 @@ def intervals(rows: Sequence[Row], title: str) -> Figure:
     y = name("name", sort=[row["name"] for row in rows], axis=_names())
     kinds = [kind for kind in RESTS_COLOURS if any(row["rests_on"] == kind for row in rows)]
     colours = {"domain": kinds, "range": [RESTS_COLOURS[kind] for kind in kinds]}
-    colour = name("rests_on", scale=colours, legend={**LEGEND, "symbolType": "circle", "columns": len(kinds)})
+    colour = name("rests_on", scale=colours, legend={**LEGEND, "symbolType": "circle", "columns": 1})
     titles = {"name": "Figure", "value": "Value", "interval": "80 % interval", "rests_on": "Rests on"}
     tip = tooltip(titles)
     layers = [
@@ -70,7 +72,7 @@ def intervals(rows: Sequence[Row], title: str) -> Figure:
             tooltip=tip,  # type: ignore[arg-type]
         ),
     ]
-    return figure(layers, FRAME_PX + ROW_PX * len(rows), title)
+    return figure(layers, FRAME_PX + LEGEND_LINE_PX * (len(kinds) - 1) + ROW_PX * len(rows), title)
 
 
 def error_dots(rows: Sequence[Row], title: str) -> Figure:

@@ -123,6 +123,10 @@ def _span(shown: Axis, values: Sequence[float], ruled: Sequence[float]) -> _Span
     high = max([high, *near])
     if shown.log or (shown.log is None and (far or high / low >= LOG_FROM_RATIO)):
         return _Span(min([low, *near]) / _LOG_ROOM, high * _LOG_ROOM, log=True)
+    if not shown.zero:
+        low = min([low, *near])
+        room = (_ROOM - 1.0) * ((high - low) or high)
+        return _Span(max(low - room, 0.0), high + room, log=False)
     return _Span(0.0, high * _ROOM, log=False)
 
 

@@ -176,4 +176,5 @@ def _legend(series: Sequence[str]) -> Spec | None:
         "symbolSize": _DOT_SIZES[1],
         "labelLimit": 260,
         "offset": 4,
+        "columnPadding": 4,
     }

@@ -22,6 +22,7 @@ from planner.ui.words import sentence, stop
 SHORT_ROWS = 12
 _COLUMNS: ColumnConfigs = {
     "GPU": st.column_config.TextColumn(width=190, pinned=True),
+    "Link": st.column_config.TextColumn(help="What the all-reduces of a replica are timed over; nothing for one GPU."),
     "Reason": st.column_config.TextColumn(width=200),
     "Detail": st.column_config.TextColumn(width=420),
     "What would help": st.column_config.TextColumn(width=320),

@@ -31,7 +31,6 @@ from planner.ui.words import sentence
 
 _REQUESTS = 4000
 _STEP_AXES = Axis("Token budget of a step", log=True), Axis("Full step (ms)", log=True)
-_FRONTIER_AXES = Axis("p99 TPOT (ms)"), Axis("p99 TTFT (ms)")
 
 
 def _inputs(case: Case) -> Sequence[Input]:
@@ -71,7 +70,7 @@ def _draw(case: Case, asked: Asked) -> None:
         with answer.container():
             say(found)
         picture = words.frontier_curve(case, load, bounds, run)
-        show(marked_curve(words.frontier_title(load, run), _FRONTIER_AXES, picture), "chart-q-budget-frontier")
+        show(marked_curve(words.frontier_title(load, run), words.frontier_axes(load, picture), picture), "chart-q-budget-frontier")
         st.caption(sentence(words.LEGEND))
         st.caption(sentence(words.budget_caption(case, run)))
     beside(words.budget_rows(load, bounds, run), "Token budgets by formula and simulated")

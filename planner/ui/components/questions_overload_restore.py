@@ -69,7 +69,7 @@ def _draw(case: Case, asked: Asked) -> None:
     title, drawn = words.copy_title(found, copies), words.copy_curves(copies)
     show(tall_curves(title, _COPY_AXES, drawn, words.copy_rules(found), words.copy_marks(copies)), "chart-q-restore-copy")
     layouts = layout_points(case)
-    quantity = "Break-even of a copy both ways (GB/s)"
+    quantity = "Break-even, both ways (GB/s)"
     drawn_dots = words.layout_dots(layouts, copies)
     show(dots(words.layout_title(layouts), quantity, drawn_dots, words.layout_rule(copies)), "chart-q-restore-layouts")
 

@@ -83,6 +83,11 @@ def further_changes(plan: Plan) -> tuple[Change, ...]:
     return tuple(change for change in plan.changes if change.detail != near)
 
 
+def over(candidate: Candidate) -> str:
+    """Return what a replica's all-reduces are timed over, as the end of a clause; nothing for one GPU."""
+    return "" if candidate.link is None else f" over {candidate.link.kind}"
+
+
 def interval(value: Interval, write: Callable[[float], str]) -> str:
     """Return an interval as text."""
     return span(write(value.low), write(value.high))
@@ -101,7 +106,7 @@ def _gpus(chosen: Candidate, details: Details | None) -> MetricView:
         "GPUs",
         f"{gpus:,}",
         f"{chosen.gpu_name} · {split}",
-        f"{plural(chosen.tensor_parallel, 'GPU')} a replica; {likely}"
+        f"{plural(chosen.tensor_parallel, 'GPU')} a replica{over(chosen)}; {likely}"
         f"Each needed replica runs at {percent(replicas.utilisation)} of its capacity with the spares down. {_made(details)}",
     )
 
@@ -132,14 +137,14 @@ def _made(details: Details | None) -> str:
 def _cost(chosen: Candidate, details: Details | None, today: dt.date) -> MetricView:
     if chosen.cost is None:
         return MetricView(
-            "Cost", DASH, "no matching price", "Choose another provider or give your own price for this GPU under Where."
+            "Cost a day", DASH, "no matching price", "Choose another provider or give your own price for this GPU under Where."
         )
     cost, tariff = chosen.cost, chosen.cost.tariff
     bill = details.usd_per_day if details is not None else None
     likely = f"{interval(bill, usd)} · " if bill is not None and bill.low < bill.high else ""
     return MetricView(
-        "Cost",
-        f"{usd(cost.usd_per_day)}/day",
+        "Cost a day",
+        usd(cost.usd_per_day),
         f"{likely}{usd(cost.usd_per_million_tokens)} per M tokens · {_price_date(tariff, today)}",
         f"{plural(cost.placement.instances, 'machine')} {tariff.instance} at {usd(tariff.usd_per_instance_hour)}/h {tariff.basis}, "
         f"{tariff.provider} {tariff.region}. {usd(cost.usd_per_million_prompt_tokens)} per million prompt tokens, "

@@ -9,20 +9,28 @@ from planner.plans.results import Plan
 _MET = {
     "gpu": "GPU",
     "tensor_parallel": "TP",
+    "link": "Link",
     "gpus": "GPUs",
     "usd_per_day": "$/day",
     "usd_per_million_tokens": "$/M tokens",
     "ttft_p99_ms": "p99 TTFT (ms)",
     "tpot_p99_ms": "p99 TPOT (ms)",
     "capacity_rps": "Capacity (req/s)",
-    "max_num_seqs": "max_num_seqs",
-    "max_num_batched_tokens": "max_num_batched_tokens",
-    "binds": "Binds",
     "provider": "Provider",
     "instance": "Machine",
     "region": "Region",
+    "binds": "Binds",
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
 }
-_REJECTED = {"gpu": "GPU", "tensor_parallel": "TP", "reason": "Reason", "detail": "Detail", "remedy": "What would help"}
+_REJECTED = {
+    "gpu": "GPU",
+    "tensor_parallel": "TP",
+    "link": "Link",
+    "reason": "Reason",
+    "detail": "Detail",
+    "remedy": "What would help",
+}
 _FIGURES = 3
 
 

@@ -9,7 +9,7 @@ from planner.analysis.case import Case
 from planner.analysis.steps import filled_step_s
 from planner.analysis.token_budget import Beside as Load
 from planner.analysis.token_budget import BudgetBounds, Frontier
-from planner.ui.charts.curves import Rule
+from planner.ui.charts.curves import Axis, Rule
 from planner.ui.charts.marked import Kind, Marked, MarkedCurve
 from planner.ui.views.questions import Beside
 from planner.ui.views.questions_batching import beside_plan
@@ -19,6 +19,7 @@ from planner.units import MS
 _POINTS = 80
 _LARGEST = 16_384
 _OVER = 1.6
+_SIGHT = 2.0  # a target up to twice the farthest point leaves the points half of the picture
 
 
 def step_curve(case: Case, load: Load, bounds: BudgetBounds) -> MarkedCurve:
@@ -61,7 +62,21 @@ def frontier_curve(case: Case, load: Load, bounds: BudgetBounds, found: Frontier
     line = [(each.x, each.y) for each in marked]
     rules = [Rule("x", load.tpot_s / MS, f"TPOT target {seconds(load.tpot_s)}")]
     rules.append(Rule("y", load.ttft_s / MS, f"TTFT target {seconds(load.ttft_s)}"))
-    return MarkedCurve(line, marked, rules)
+    return MarkedCurve(line, marked, [rule for rule in rules if _in_sight(rule, line)])
+
+
+def frontier_axes(load: Load, shown: MarkedCurve) -> tuple[Axis, Axis]:
+    """Return the axes of p99 TPOT and p99 TTFT; each names a target that lies too far off to be drawn."""
+    drawn = {rule.axis for rule in shown.rules}
+    tpot = "" if "x" in drawn else f"; target {seconds(load.tpot_s)} far to the right"
+    ttft = "" if "y" in drawn else f"; target {seconds(load.ttft_s)} far above"
+    return Axis(f"p99 TPOT (ms){tpot}", zero=False), Axis(f"p99 TTFT (ms){ttft}", zero=False)
+
+
+def _in_sight(rule: Rule, line: Sequence[tuple[float, float]]) -> bool:
+    """Whether a target is near enough for the points to keep most of the picture."""
+    values = [point[rule.axis == "y"] for point in line]
+    return not values or rule.value <= _SIGHT * max(values)
 
 
 def frontier_title(load: Load, found: Frontier) -> str:

@@ -13,7 +13,7 @@ from planner.analysis.predictor import Aims, DoorBounds
 from planner.ui.charts.curves import Curve, Mark, Place, Rule
 from planner.ui.colours import GREY, HUES
 from planner.ui.views.questions import Beside
-from planner.ui.words import DASH, figure, percent, rate, seconds
+from planner.ui.words import DASH, figure, percent, plural, rate, seconds
 
 GATES: dict[Gate, str] = {"none": "no admission", "cap": "queue cap", "predicted": "predicted"}
 REMAINDERS: dict[str, Remainder] = {
@@ -88,8 +88,8 @@ def gate_marks(runs: Sequence[GateRun], arrivals: Arrivals, load: float) -> list
 
 
 def gate_rules(offered: Offered) -> list[Rule]:
-    """Return what a full engine carries."""
-    return [Rule("y", offered.capacity_rps, f"capacity {rate(offered.capacity_rps)}")]
+    """Return what a full engine carries: one that lets everybody in."""
+    return [Rule("y", offered.capacity_rps, f"full engine {rate(offered.capacity_rps)}")]
 
 
 def error_curves(found: Sequence[Mistakes]) -> list[Curve]:
@@ -149,7 +149,8 @@ def admit_rows(offered: Offered, bounds: DoorBounds, sigma: float, studied: Stud
             "Goodput of the gate",
             rate(min(bounds.batch.rate_rps, offered.rate_rps)),
             None if carried is None else rate(carried.good_rps),
-            "The formula is the flow through the batch that holds TPOT; a short run ends with the batch full, which adds a little.",
+            "The formula is the flow through the batch that holds TPOT; a short run ends with the batch full, which adds a little. "
+            + _beyond(offered, bounds),
         ),
         Beside(
             "Turned away",
@@ -174,6 +175,16 @@ def admit_rows(offered: Offered, bounds: DoorBounds, sigma: float, studied: Stud
             + ("" if alone is None else f"Others' targets aside it is {alone}: one more always fits, many don't."),
         ),
     ]
+
+
+def _beyond(offered: Offered, bounds: DoorBounds) -> str:
+    """Return why a gate carries more than an engine that lets everybody in, where it does."""
+    if bounds.batch.rate_rps <= offered.capacity_rps:
+        return ""
+    return (
+        f"That is more than the {rate(offered.capacity_rps)} of a full engine, which runs as many as max_num_seqs "
+        f"and the KV cache take, preempted ones again; here at most {plural(bounds.unfinished, 'request')} are inside."
+    )
 
 
 def admit_formulas(found: AdmissionLimit) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from planner.step_model import StepTime
 from planner.ui.charts.base import Row
 from planner.ui.charts.compare import MET, MISSED
 from planner.ui.colours import GREY, HUES, STEPS, gpu_colour, gpu_shape, on_step, step_of
+from planner.ui.views.answer import over
 from planner.ui.words import DASH, figure, gib, percent, plural, rate, seconds, usd
 from planner.units import GIB, MS
 
@@ -98,7 +99,9 @@ def _comparison_row(candidate: Candidate, plan: Plan, ranks: dict[str, int], nam
         "tpot": seconds(latency.tpot_p99_s if latency else None),
         "cost": f"{usd(cost.usd_per_day if cost else None)}/day",
         "per_million": usd(cost.usd_per_million_tokens if cost else None),
-        "fleet": f"{plural(replicas.total, 'replica')} of {plural(candidate.tensor_parallel, 'GPU')}" if replicas else DASH,
+        "fleet": f"{plural(replicas.total, 'replica')} of {plural(candidate.tensor_parallel, 'GPU')}{over(candidate)}"
+        if replicas
+        else DASH,
         "knobs": f"max_num_seqs {knobs.max_num_seqs}, max_num_batched_tokens {knobs.max_num_batched_tokens}" if knobs else DASH,
     }
 
