@@ -2,9 +2,8 @@
 
     python collect_http.py --url http://127.0.0.1:8000 --quick --out http.jsonl
 
-Runs alone: this file and Python 3.10. Prompts are random, so that no prefix cache answers them, and outputs are forced to their
-full length (ignore_eos). It loads the server, so it talks to this machine alone unless --allow-host names another, and stops at
---max-requests and --max-seconds. One JSON record a line; the same command goes on after an interruption. Times as the client's.
+Runs alone: this file and Python 3.10. Prompts are random, so that no prefix cache answers, and outputs have full length. It loads
+this machine alone unless --allow-host names another, and stops at --max-requests and --max-seconds. One JSON record a line.
 """
 
 from __future__ import annotations
@@ -163,12 +162,12 @@ class Probe:
         """Send the request and note each chunk that holds output."""
         self.sent_s = time.perf_counter()
         for line in server.lines("POST", "/completions", request):
-            now_s = time.perf_counter()
-            event = parsed(line[5:]) if line.startswith("data:") and "[DONE]" not in line else {}
+            now_s, event = time.perf_counter(), parsed(line[5:]) if line.startswith("data:") and "[DONE]" not in line else {}
             if "error" in event:
                 raise FailedRequestError(str(event["error"])[:200])
             self.chunks_s += [now_s] if event.get("choices") else []  # some tokens have no text
-            self.used.update(event.get("usage") or {})
+            usage = event.get("usage")  # null in all chunks but the last, and whatever else a server may think of
+            self.used.update({k: n for k, n in usage.items() if type(n) is int and n > 0} if isinstance(usage, dict) else {})
         if len(self.chunks_s) == self.used.get("completion_tokens", -2) + 1:
             self.chunks_s.pop()  # holds no token and only says why the answer ended
         if not self.chunks_s:
@@ -192,7 +191,7 @@ def parsed(text: str) -> dict[str, Any]:
     """Return a JSON object, or raise FailedRequestError."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FailedRequestError(f"no JSON in {text[:80]!r}") from error
     return value if isinstance(value, dict) else {}
 
@@ -232,8 +231,7 @@ def quartiles(values: Sequence[float]) -> dict[str, float | int]:
 def steady_spans(probes: Sequence[Probe], n: int) -> list[tuple[float, float]]:
     """Return the spans of time in which exactly n requests decode and no prompt waits or is computed."""
     changes = [x for p in probes for x in ((p.sent_s, 1, 0), (p.chunks_s[0], -1, 1), (p.chunks_s[-1], 0, -1))]
-    prefills, decodes, start_s = 0, 0, math.nan
-    spans: list[tuple[float, float]] = []
+    prefills, decodes, start_s, spans = 0, 0, math.nan, list[tuple[float, float]]()
     for at_s, prefill, decode in sorted(changes):
         if prefills == 0 and decodes == n:
             spans.append((start_s, at_s))
@@ -291,14 +289,15 @@ def injection(client: Client, n: int, prompt_tokens: int, injected_tokens: int) 
 
 def server_facts(server: Server, model: str | None) -> tuple[str, str | None, dict[str, str]]:
     """Return the model's name, the engine's version, and what the server tells about its KV cache, where it does."""
-    names = [str(entry.get("id")) for entry in parsed("".join(server.lines("GET", "/models"))).get("data") or ()]
+    models = parsed("".join(server.lines("GET", "/models"))).get("data")
+    names = [str(entry["id"]) for entry in models if isinstance(entry, dict) and "id" in entry] if isinstance(models, list) else []
     if not names or (model is not None and model not in names):
         refuse("--model", model, f"the server offers {names[:10]}", "Give one of these, or leave it out")
     outside, version, cache = server._replace(prefix=""), None, {}
     try:
         version = parsed("".join(outside.lines("GET", "/version"))).get("version")
-        lines = [line for line in outside.lines("GET", "/metrics") if "cache_config_info{" in line]
-        cache = dict(re.findall(r'(\w+)="([^"]*)"', lines[0])) if lines else {}
+        line = next((line for line in outside.lines("GET", "/metrics") if "cache_config_info{" in line), "")
+        cache = dict(re.findall(r'(\w+)="([^"]*)"', line))
     except FailedRequestError as error:  # not every server has these two
         print(f"The server doesn't describe itself: {error}", file=sys.stderr)
     return model or names[0], version, cache
@@ -309,8 +308,7 @@ def planned(client: Client, grid: Mapping[str, Any]) -> Iterator[Plan]:
     limits, repeats = client.options, grid["repeats"]
     lengths = [length for length in grid["lengths"] if length <= limits.max_prompt_tokens]
     batches = [n for n in grid["concurrencies"] if n <= limits.max_concurrency]
-    for length in lengths:
-        yield Plan("ttft", {"prompt": length}, repeats, partial(unloaded, client, length, repeats))
+    yield from (Plan("ttft", {"prompt": length}, repeats, partial(unloaded, client, length, repeats)) for length in lengths)
     for n, prompt in itertools.product(batches, (prompt for prompt in grid["prompts"] if prompt <= limits.max_prompt_tokens)):
         yield Plan("plateau", {"concurrency": n, "prompt": prompt}, 2 * n, partial(plateau, client, n, prompt, limits.output))
     for n, length in itertools.product(batches[::2], lengths[2:]):

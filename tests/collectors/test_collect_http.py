@@ -156,7 +156,9 @@ def test_a_last_chunk_without_a_token_is_not_counted(http: ModuleType, fake_serv
     assert probe.fields()["chunks"] == probe.fields()["output_tokens"] == 4
 
 
-@pytest.mark.parametrize("body", [b"", b"data: {", b"data: [DONE]\n", b'data: {"error": "overloaded"}\n', b"<html>\n" * 50])
+@pytest.mark.parametrize(
+    "body", [b"", b"data: {", b"data: [DONE]\n", b'data: {"error": "overloaded"}\n', b"<html>\n" * 50, b"data: " + b"[" * 10**5]
+)
 def test_broken_answers_are_reported_and_not_recorded_as_times(
     http: ModuleType, fake_server: FakeServer, tmp_path: Path, body: bytes
 ) -> None:
@@ -164,6 +166,28 @@ def test_broken_answers_are_reported_and_not_recorded_as_times(
     one = client(http, fake_server, tmp_path)
     with pytest.raises(http.FailedRequestError):
         one.send(http.Probe(16, 4))
+
+
+@pytest.mark.parametrize(
+    "usage", ["null", "[1]", '{"completion_tokens": null}', '{"completion_tokens": "4", "prompt_tokens": -16}']
+)
+def test_counts_that_a_server_does_not_state_are_the_clients_own(
+    http: ModuleType, fake_server: FakeServer, tmp_path: Path, usage: str
+) -> None:
+    fake_server.body = b'data: {"choices": [{"text": "a"}], "usage": ' + usage.encode() + b"}\n"
+    fields = client(http, fake_server, tmp_path).send(http.Probe(16, 1)).fields()
+    assert (fields["prompt_tokens"], fields["output_tokens"], fields["chunks"]) == (16, 1, 1)
+
+
+@pytest.mark.parametrize("body", ['{"data": 5}', '{"data": [1]}', "[1]", '{"data": {"id": "fake-8b"}}'])
+def test_a_list_of_models_that_is_none_is_refused(
+    http: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], body: str
+) -> None:
+    server = http.Server("http", "127.0.0.1", 1, "/v1", None, 1.0)
+    monkeypatch.setattr(http.Server, "lines", lambda *_: iter([body]))
+    with pytest.raises(SystemExit):
+        http.server_facts(server, None)
+    assert "the server offers []" in capsys.readouterr().err
 
 
 def test_no_server_is_said_so(http: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
