@@ -125,6 +125,16 @@ def test_page_opens_answered_with_every_chart_drawn(server: str, browser: OpenBr
     assert console_errors(driver) == []
 
 
+def test_no_figure_is_cut_where_four_stand_in_a_narrow_row(server: str, browser: OpenBrowser) -> None:
+    driver = browser(width=1200)
+    open_page(driver, f"{server}/?gpus=h100-80g-sxm&tp=1&rps=90")
+    values = all_of(driver, "[data-testid=stMetricValue]")
+    assert any(len(value.text) >= len("$1,675") and value.text.startswith("$") for value in values), metric_values(driver)
+    for value in values:
+        for part in (value, *value.find_elements(By.CSS_SELECTOR, "*")):
+            assert driver.execute_script("return arguments[0].scrollWidth - arguments[0].clientWidth", part) <= 1, value.text
+
+
 def test_no_request_leaves_the_machine(server: str, browser: OpenBrowser) -> None:
     driver = browser()
     open_page(driver, f"{server}/")

@@ -176,6 +176,32 @@ def test_a_marked_curve_is_valid_vega_lite_and_leaves_out_rules_that_lie_too_far
     assert "512" in written
 
 
+def test_an_axis_that_needs_no_zero_starts_near_its_points() -> None:
+    marked = [Marked(20.0, 500.0, "256", "published", "a budget"), Marked(25.0, 300.0, "512", "best", "a budget")]
+    shown = MarkedCurve([], marked, [Rule("x", 30.0, "near")])
+    spec = marked_curve("A finding", (Axis("x (ms)", zero=False), Axis("y (ms)")), shown).spec
+    encoding = next(each for each in spec["layer"] if each["mark"]["type"] == "point")["encoding"]
+    assert encoding["x"]["scale"]["domain"] == pytest.approx([20.0 - 0.8, 30.0 + 0.8])
+    assert encoding["x"]["scale"]["zero"] is False
+    assert encoding["y"]["scale"]["domain"][0] == 0.0
+
+
+def test_a_frontier_leaves_out_targets_that_would_empty_it_and_names_them_at_the_axis(open_app: Open) -> None:
+    specs = {}
+    for tpot, ttft in (("8 ms", "80 ms"), ("30 ms", "1 s")):
+        query = {"q-budget-tpot": tpot, "q-budget-ttft": ttft, "q-batching-view": VIEWS["budget"]}
+        app = open_app(**{**TEXTBOOK, **query})
+        app.switch_page(PAGE)
+        specs[tpot] = run(app).get("vega_lite_chart")[1].proto.spec
+    assert all(said in specs["8 ms"] for said in ("TPOT target 8", "TTFT target 80"))
+    assert "far" not in specs["8 ms"]
+    assert '"label": "TPOT target' not in specs["30 ms"]
+    assert '"label": "TTFT target' not in specs["30 ms"]
+    written = specs["30 ms"].replace("\\u00a0", " ").replace("\u00a0", " ")
+    assert "target 30 ms far to the right" in written
+    assert "target 1 s far above" in written
+
+
 KINDS: list[Kind] = ["published", "formula", "own", "best", "other"]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
@@ -63,11 +63,13 @@ def test_a_choice_that_is_not_offered_is_a_fault() -> None:
     assert "must be one of fcfs, shortest" in str(read_asked([ORDER], {"order": "lifo"}).faults["order"])
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=0.1, max_value=1e4))
 def test_every_number_within_the_bounds_reads_back(value: float) -> None:
     assert read_asked([RATE], {"rate": repr(value)}).values["rate"] == value
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_no_text_breaks_the_reading(text: str) -> None:
     count = Input("n", "Requests", "100", reading.whole, low=1, high=1000)

@@ -1,5 +1,6 @@
 """The Overload page: each view on the textbook and on the scenario, its charts, bad inputs, and a scenario without an answer."""
 
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
@@ -50,6 +51,16 @@ def test_the_textbook_gives_the_published_figures(open_app: Open, view: str, ans
     assert all(len(alternative) > 15 for alternative in charts(app))
     assert "What to set" in text_of(app)
     assert "Why" in text_of(app)
+
+
+def test_a_gate_that_carries_more_than_a_full_engine_says_why(open_app: Open) -> None:
+    app = open_view(open_app, "admit")
+    gate = beside(app, "By formula")["Goodput of the gate"]
+    full = re.search(r"more than the ([\d.]+) req/s of a full engine", text_of(app))
+    assert full is not None
+    assert float(gate.split("\xa0")[0]) > float(full[1])
+    assert any(f"full engine {full[1]}" in chart.proto.spec.replace("\\u00a0", " ") for chart in app.get("vega_lite_chart"))
+    assert "of a full engine, which" not in text_of(open_view(open_app, "admit", **{"q-admit-tpot": "6 ms"}))
 
 
 def test_the_textbooks_spike_its_rules_its_clients_and_what_to_copy(open_app: Open) -> None:

@@ -26,7 +26,7 @@ from planner.ui.words import figure as written
 
 HEIGHT = 340
 Kind = Literal["published", "formula", "own", "best", "other"]
-_ASSUMED_WIDTH_PX = 640.0
+_ASSUMED_WIDTH_PX = 460.0
 _LOG_ROOM = 1.3
 _RULE_STEP_PX = 8.0
 _ROOM = 1.08
@@ -85,6 +85,8 @@ class _Span(NamedTuple):
     def encoding(self, field: str, title: str) -> Spec:
         ticks = {"values": log_ticks([self.low, self.high])} if self.log else {}
         scale = {"type": "log" if self.log else "linear", "domain": [self.low, self.high], "nice": False}
+        if not self.log:
+            scale["zero"] = False  # the domain says where the axis starts; a rule's layer would pull zero into it
         return number(field, scale=scale, axis=axis(f"{title}{', log scale' if self.log else ''}", **ticks))
 
 

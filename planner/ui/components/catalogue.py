@@ -92,7 +92,8 @@ def _table(frame: pd.DataFrame, alt: str) -> None:
 
 
 def _facts(facts: dict[str, str]) -> None:
-    st.table({literal(name): literal(value) for name, value in facts.items()}, border="horizontal", width=READABLE_PX)
+    with st.container(width=READABLE_PX):  # lets the cells wrap where the page is narrow
+        st.table({literal(name): literal(value) for name, value in facts.items()}, border="horizontal")
 
 
 def _model_upload() -> None:

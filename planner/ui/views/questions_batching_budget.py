@@ -57,7 +57,7 @@ def frontier_curve(case: Case, load: Load, bounds: BudgetBounds, found: Frontier
     for point in shown:
         label, kind, tip = named.get(point.budget, (f"{point.budget:,}", "other", "a budget between"))
         if point.budget == best:
-            label, kind, tip = f"{label}: most room", "best", f"{tip}; leaves both targets the most room"
+            label, kind, tip = f"{point.budget:,}: most room", "best", f"{tip}; leaves both targets the most room"
         marked.append(Marked(point.run.tpot_p99_s / MS, point.run.ttft_p99_s / MS, label, kind, tip))
     line = [(each.x, each.y) for each in marked]
     rules = [Rule("x", load.tpot_s / MS, f"TPOT target {seconds(load.tpot_s)}")]
