@@ -21,6 +21,7 @@ MAX_LINE_BYTES = 8_000_000
 CLOCK_DROP = 0.8
 """A row whose clock lies below this share of the file's usual one is pointed out."""
 
+_NEXT_RUN = b'{"record": "header"'
 _CLOCK_SLACK_S = 2.0
 _WRONG_UNIT_SHARE = 0.5
 _SHOWN = 200
@@ -113,7 +114,7 @@ def read_collected(data: bytes, name: str) -> Collected:
     reading = _Reading(name)
     for number, line in enumerate(lines, 1):
         if line.strip():
-            _take(reading, number, line, last=number == len(lines))
+            _take(reading, number, line, last=number == len(lines) or lines[number].startswith(_NEXT_RUN))
     if not reading.headers:
         remedy = "Give the file that a collector wrote with --out, from its first line"
         raise InputError(name, data[:40], "holds no header of a collector", remedy)

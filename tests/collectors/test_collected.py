@@ -93,6 +93,14 @@ def test_a_file_cut_off_anywhere_loses_only_its_last_line() -> None:
     assert len(read_collected(whole[:-1], "torch.jsonl").rows) == 3
 
 
+def test_a_cut_line_that_a_later_run_left_behind_is_called_cut_off() -> None:
+    whole = written(gemm(), gemm(2, tokens=256))
+    end = whole.rindex(b'{"record"') + 28
+    collected = read_collected(whole[:end] + b"\n" + written(gemm(3, tokens=512)), "torch.jsonl")
+    assert (collected.runs, len(collected.rows)) == (2, 2)
+    assert "cut off" in collected.dropped[0].reason
+
+
 def test_a_line_broken_in_the_middle_is_kept_apart() -> None:
     collected = read(gemm(), b'{"record": "gemm", "tok\n', gemm(2, tokens=256))
     assert len(collected.rows) == 2

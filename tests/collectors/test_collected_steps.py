@@ -179,7 +179,7 @@ def test_efficiencies_behind_operators_are_found_again() -> None:
 def test_throttled_operators_are_left_out() -> None:
     rows = [gemm(layer, 8, 1e-5, throttled=layer == "down") for layer in SHAPES]
     rows += [attention("decode_attention", 2e-5, sequences=8, context_tokens=1000)]
-    with pytest.raises(InputError, match="don't suffice for a whole step"):
+    with pytest.raises(InputError, match=r"products is .*: don't suffice for a whole step; left out .* throttled: 1"):
         steps_of_operators(file_of("torch", {"config": LLAMA, "tp": 1}, rows), h100())
 
 

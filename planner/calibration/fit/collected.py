@@ -184,8 +184,10 @@ def steps_of_operators(collected: Collected, gpu: GpuProfile, version: str = "")
         if batches:
             groups.append(_group(f"{settings.get('model', 'model')} {dtype} tp{tp}", batches, deployment, "gpu"))
     if not groups:
+        slowed = sum(row.throttled is True for row in collected.of(Gemm))
+        bound = "don't suffice for a whole step" + (f"; left out because the device was throttled: {slowed}" if slowed else "")
         remedy = "Run collect_torch.py until products and attention share token counts"
-        raise InputError("file", len(gemms), "products don't suffice for a whole step", remedy)
+        raise InputError("products", len(gemms), bound, remedy)
     return Steps(tuple(groups), (LeftOut(missing, "lack a product of as many tokens"),) if missing else ())
 
 
