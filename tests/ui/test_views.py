@@ -17,7 +17,7 @@ from planner.ui.views import rows as views
 from planner.ui.views.answer import interval, metrics, over
 from planner.ui.views.candidates import met_frame, rejected_frame
 from planner.ui.views.why import derivations
-from planner.ui.words import figure, literal, seconds, sentence, usd
+from planner.ui.words import figure, literal, rate, seconds, sentence, usd
 from planner.units import GIB, MS
 
 TODAY = dt.date(2026, 11, 30)
@@ -128,7 +128,24 @@ def test_knob_map_marks_the_choice(default_plan: Plan) -> None:
     assert chosen.knobs is not None
     marked = [(row["seqs"], row["budget"]) for row in rows if "chosen" in row["mark"]]
     assert marked == [(chosen.knobs.max_num_seqs, chosen.knobs.max_num_batched_tokens)]
-    assert title
+    for mark in ("chosen", "default"):
+        (cell,) = [row["capacity"] for row in rows if mark in row["mark"]]
+        assert str(cell) in title
+
+
+def test_the_knob_map_says_when_another_cell_carries_more_than_the_choice(default_plan: Plan) -> None:
+    details, chosen = default_plan.details, default_plan.chosen
+    assert details is not None
+    assert chosen is not None
+    assert chosen.capacity_rps is not None
+    more = [
+        replace(cell, capacity_rps=2.0 * chosen.capacity_rps) if index == 0 else cell for index, cell in enumerate(details.knob_map)
+    ]
+    assert more[0].knobs != chosen.knobs
+    _, title = views.knob_rows(replace(default_plan, details=replace(details, knob_map=tuple(more))))
+    assert title.startswith(
+        f"The chosen settings serve up to {rate(chosen.capacity_rps)}, the best cell {rate(2.0 * chosen.capacity_rps)}"
+    )
 
 
 def test_target_labels_carry_their_unit() -> None:

@@ -245,15 +245,24 @@ def knob_rows(plan: Plan) -> tuple[list[Row], str]:
 
 
 def _knob_title(plan: Plan, largest: float) -> str:
-    default = plan.details.default if plan.details is not None else None
-    if default is None or default.capacity_rps is None:
-        return f"A replica serves up to {rate(largest)}; the engine's own settings miss the targets"
-    if default.capacity_rps >= _AS_GOOD * largest:
-        return f"A replica serves up to {rate(largest)}, and the engine's own settings already do"
+    """Return the finding, in the figures that the cells show."""
+    details, chosen = plan.details, plan.chosen
+    if details is None or chosen is None or chosen.knobs is None:
+        return ""
+    cells = {cell.knobs: cell.capacity_rps for cell in details.knob_map}
+    own_rps = cells.get(chosen.knobs) or chosen.capacity_rps or largest
+    best = f", the best cell {rate(largest)}" if own_rps < _AS_GOOD * largest else ""
+    said = f"The chosen settings serve up to {rate(own_rps)}{best}" if best else f"A replica serves up to {rate(own_rps)}"
+    default = details.default
+    if default.capacity_rps is None:
+        return f"{said}; the engine's own settings miss the targets"
+    default_rps = cells.get(default.knobs) or default.capacity_rps
+    if default_rps >= _AS_GOOD * own_rps:
+        return f"{said}; the engine's own settings do as well" if best else f"{said}, and the engine's own settings already do"
     extra = ""
     if default.extra_usd_per_day is not None and default.extra_usd_per_day > 0.0:
         extra = f" and cost {usd(default.extra_usd_per_day)}/day more"
-    return f"A replica serves up to {rate(largest)}; the engine's own settings reach {rate(default.capacity_rps)}{extra}"
+    return f"{said}; the engine's own settings reach {rate(default_rps)}{extra}"
 
 
 def target_label(target_s: float | None) -> tuple[float, str] | None:
