@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
@@ -198,6 +200,13 @@ def test_candidates_download_as_csv(server: str, browser: OpenBrowser, tmp_path:
     with next(folder.glob("candidates-*.csv")).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert sum(row["chosen"] == "True" for row in rows) == 1
+    assert all(bool(row["link"]) is (int(row["tensor_parallel"]) > 1) for row in rows)
+    click(driver, ".st-key-candidates-json button")
+    until(driver, lambda _: list(folder.glob("candidates-*.json")), "no file was saved")
+    listed = json.loads(next(folder.glob("candidates-*.json")).read_text(encoding="utf-8"))
+    assert [(row["gpu_id"], str(row["tensor_parallel"])) for row in listed] == [
+        (row["gpu_id"], row["tensor_parallel"]) for row in rows
+    ]
     assert console_errors(driver) == []
 
 
@@ -207,10 +216,15 @@ def test_report_and_manifests_are_saved_and_the_report_stands_alone(server: str,
     driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
     open_page(driver, f"{server}/?gpus=h100-80g-sxm&tp=1")
     said = answer(driver)
+    shown = next(code.text for code in all_of(driver, "[data-testid=stCode] code") if code.text.startswith("vllm serve"))
     for key, pattern in (("report", "plan-*.html"), ("kubernetes", "kubernetes-*.yaml"), ("autoscaling", "keda-*.yaml")):
         click(driver, f".st-key-take-{key} button")
         until(driver, lambda _, pattern=pattern: list(folder.glob(pattern)), f"no {key} was saved")
-    assert "kind: Deployment" in next(folder.glob("kubernetes-*.yaml")).read_text(encoding="utf-8")
+    deployment, service = yaml.safe_load_all(next(folder.glob("kubernetes-*.yaml")).read_text(encoding="utf-8"))
+    assert (deployment["kind"], service["kind"]) == ("Deployment", "Service")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == shlex.split(shown), "the manifest starts another engine than the page"
+    assert yaml.safe_load(next(folder.glob("keda-*.yaml")).read_text(encoding="utf-8"))["kind"] == "ScaledObject"
     driver.get(next(folder.glob("plan-*.html")).as_uri())
     assert all_of(driver, "h1")[0].text == said
     assert len(all_of(driver, "svg")) == 2
