@@ -170,6 +170,23 @@ def test_machines_are_told_apart_by_their_link_fastest_first() -> None:
     assert beyond[0][1] == tuple(offers)
 
 
+def test_machines_with_pcie_of_two_speeds_are_two_layouts() -> None:
+    gpu, node = load_gpu("a100-80g-pcie"), load_node("a100-pcie-80g-host")
+    assert gpu.pcie is not None
+    slower = gpu.pcie.model_copy(update={"theoretical_bytes_per_s": gpu.pcie.theoretical_bytes_per_s / 2})
+    machines = {("mycloud", "old", gpu.id): node.model_copy(update={"pcie": slower}), ("mycloud", "new", gpu.id): node}
+    found = by_link(gpu, 2, [tariff("old"), tariff("new"), tariff("new", usd=5.0)], machines)
+    assert [[(each.instance, each.usd_per_instance_hour) for each in members] for _, members in found] == [
+        [("new", 4.0), ("new", 5.0)],
+        [("old", 4.0)],
+    ]
+    fast, slow = (link for link, _ in found)
+    assert fast is not None
+    assert slow is not None
+    assert slow.unidirectional_bytes_per_s == gpu.pcie.theoretical_bytes_per_s / 2
+    assert fast.unidirectional_bytes_per_s == gpu.pcie.theoretical_bytes_per_s
+
+
 def test_no_machine_of_the_catalogue_is_timed_over_a_link_that_it_lacks() -> None:
     machines = machines_by_name()
     model = load_model("llama-3.1-70b-instruct")
