@@ -4,8 +4,9 @@ Two splits, from the finer to the coarser: by layout a tested group is a GPU, en
 expert-parallel size; by model it is a GPU, engine and model. Siblings share the GPU and the engine, or the engine and the model.
 
 A sibling that shares more says more. The logarithm of each parameter moves from the shipped record by a sum of parts: one for the
-engine and model on any GPU (their kernels), one for the GPU under the engine, one for the three together, one for the dtype and one
-for the engine's release, each held to zero by a prior. A tested group gets the parts that it shares with its siblings.
+engine and model on any GPU (their kernels), one for the GPU under the engine, one for the three together, one for the dtype, one
+for the release, and one for the engine and release on any GPU and for any model, each held to zero by a prior. A tested group gets
+the parts that it shares with its siblings.
 """
 
 import zlib
@@ -44,11 +45,12 @@ ERRORS = {"tpot": 0.05, "ttft": 0.15, "throughput": 0.05}
 GROUP_ROWS = 40.0
 """Rows of one group count as so many at most [1]: they share their group's misfit."""
 
-PART_SDS = {"engine model": 0.2, "gpu engine": 0.03, "all three": 0.1, "dtype": 0.1, "release": 0.1}
+PART_SDS = {"engine model": 0.2, "gpu engine": 0.03, "all three": 0.1, "dtype": 0.1, "release": 0.1, "engine release": 0.1}
 """Standard deviation of each part of a logarithm [1].
 
 What a shipped record misses belongs more to an engine's kernels for a model than to a GPU: chosen on predictions of left-out groups
-of aiconfigurator's silicon table, where 0.03 to 0.05, 0.1 to 0.3 and 0.1 to 0.2 differ by less than half a percent in TPOT.
+of aiconfigurator's silicon table, where 0.03 to 0.05, 0.1 to 0.3 and 0.1 to 0.2 differ by less than half a percent in TPOT. A
+release has its own kernels and scheduler on every GPU and for every model; its part takes the width of the other release's.
 """
 
 HOST_FACTOR = 3.0
@@ -90,6 +92,7 @@ class Key(NamedTuple):
             ("all three", (self.gpu, self.engine, self.model)),
             ("dtype", (self.gpu, self.engine, self.model, self.dtype)),
             ("release", (self.gpu, self.engine, self.model, self.release)),
+            ("engine release", (self.engine, self.release)),
         )
 
     def is_sibling_of(self, other: "Key") -> bool:

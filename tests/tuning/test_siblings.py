@@ -10,7 +10,7 @@ import pytest
 from planner.accuracy import predict, setting_of
 from planner.calibration.measurements import Measurement
 from planner.cli import main
-from planner.tuning.siblings import SPLITS, SiblingReport, _ridge, _with, sibling_report
+from planner.tuning.siblings import SPLITS, Key, SiblingReport, _ridge, _with, moves, sibling_report
 
 SUBSET = Path(__file__).parents[1] / "accuracy" / "serving_subset.csv"
 SHIFTS = {"memory_efficiency.bf16": np.log(0.8), "layer_s": np.log(1.2), "compute_efficiency.bf16": np.log(0.85)}
@@ -52,6 +52,15 @@ def test_a_misfit_that_siblings_share_is_found(report: SiblingReport) -> None:
     assert (report.groups, report.alone, after.rows) == (4, 0, 12)
     assert before.median_abs_pct > 10.0
     assert after.median_abs_pct < 0.4 * before.median_abs_pct
+
+
+def test_a_release_is_learnt_from_other_models_and_gpus() -> None:
+    shared = Key("h100", "vllm", (32, 4096, 128256, 8e9), "bf16", 1, 1, "0.19.0")
+    other = Key("h200", "vllm", (80, 8192, 128256, 7e10), "fp8", 4, 1, "0.19.0")
+    fitted = {(*part, "layer_s"): 0.1 for part in other.parts()}
+    assert moves(fitted, shared) == {"layer_s": pytest.approx(0.1)}
+    assert moves(fitted, shared._replace(release="0.18.0")) == {}
+    assert moves(fitted, shared._replace(engine="sglang")) == {}
 
 
 def test_a_tested_group_never_enters_its_own_fit(report: SiblingReport, tmp_path: Path) -> None:
