@@ -249,9 +249,7 @@ def _rows(settings: Sequence[Tested], tell: Tell) -> list[Row]:
     rows = []
     for done, found in enumerate(layouts.values()):
         tell("Simulating the rows with each parameter moved", 0.7 * done / len(layouts))
-        ordered = sorted(
-            found, key=lambda own: (own.setting.measured.concurrency or 0, own.setting.measured.prompt_tokens, own.place)
-        )
+        ordered = sorted(found, key=_load)
         chosen = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _ROWS_OF_LAYOUT)).round().astype(int))
         rows += [_row(ordered[place], _responses(ordered[place].setting)) for place in chosen]
     return rows
