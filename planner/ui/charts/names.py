@@ -22,8 +22,8 @@ _FAR_PX = {"far above right": (6, -23), "far below right": (6, 28), "far above l
 OFFSETS_PX = {**_NEAR_PX, **_FAR_PX}
 """From a point to the near end of its name, and to the name's base line [px]; far ones are for where curves lie close together."""
 ABOVE_BASELINE_PX, NAME_PX = 10.0, 14.0
-WIDTHS_PX = (300.0, 390.0, 860.0)
-_WEIGHTS = (0.2, 0.2, 1.0)
+WIDTHS_PX = (390.0, 860.0)
+_WEIGHTS = (0.2, 1.0)
 _ALONG = tuple(step / 24.0 for step in range(24, -1, -1))
 _APART_PX = 4.0
 _DOT_PX = 5.0
