@@ -16,6 +16,7 @@ MAX_PLAN_BYTES = 4 * 1024 * 1024
 LONGEST_TTFT_S = 86_400.0
 USUAL_RATE_RPS = 10.0
 _HEAD_CHARACTERS = 200
+_SHOWN = 40
 
 
 def _refuse_text(value: object) -> object:
@@ -237,7 +238,8 @@ def scenario_from_json(text: str | bytes) -> Scenario:
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
-        raise InputError("scenario", type(error).__name__, f"must be JSON ({error})", "Correct the document") from error
+        shown = text[:_SHOWN] if isinstance(text, str) else text[:_SHOWN].decode("utf-8", errors="replace")
+        raise InputError("scenario", shown, f"must be JSON ({error})", "Correct the document") from error
     return scenario_from_dict(document)
 
 

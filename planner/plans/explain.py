@@ -12,6 +12,7 @@ from planner.units import dollars, duration, per_second, percentage, plural, thr
 
 _NEXT_CANDIDATES = 2
 _NAMED = 3
+_NO_ROOM = 0.005  # less than half a per cent would be written as none
 _BEYOND_SEARCH = 1.015  # a capacity is searched to 1.2 %: just above it the same replicas may still hold
 _REASONS_BY_PROGRESS: tuple[Reason, ...] = (
     "layout is not legal",
@@ -77,8 +78,10 @@ def changes_of(outcome: Outcome, alternatives: Sequence[tuple[str, dict[str, obj
             changes.append(change)
     if chosen.replicas is not None:
         at_rps = chosen.replicas.next_replica_at_rps
-        beyond = percentage(at_rps / outcome.question.load.peak_rps - 1.0, signed=True)
-        detail = f"above {per_second(at_rps)} ({beyond}) one more replica is needed"
+        beyond = at_rps / outcome.question.load.peak_rps - 1.0
+        detail = f"above {per_second(at_rps)} ({percentage(beyond, signed=True)}) one more replica is needed"
+        if beyond < _NO_ROOM:
+            detail = f"{per_second(at_rps)} is all that these replicas carry within their headroom: any more needs another"
         changes.append(Change("More traffic", detail, _rate_patch(outcome, at_rps * _BEYOND_SEARCH), None))
     changes.extend(_rivals(outcome, chosen))
     commitment = None if chosen.tariff is None else commitment_text(chosen.tariff)

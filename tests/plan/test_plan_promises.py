@@ -160,3 +160,13 @@ def test_the_next_gpu_is_no_cheaper_in_a_plan_than_on_its_own() -> None:
     assert alone is not None
     assert alone.replicas is not None
     assert f"{alone.replicas.total} replicas" in beside.detail
+
+
+def test_replicas_without_room_for_more_say_so_in_words() -> None:
+    found = plan(scenario_from_dict({"workload": {"id": "rag"}}))
+    assert found.chosen is not None
+    assert found.chosen.replicas is not None
+    assert found.chosen.replicas.next_replica_at_rps / found.load.peak_rps == pytest.approx(1.0, abs=0.004), "else the test is idle"
+    more = next(change for change in found.changes if change.title == "More traffic")
+    assert "+0" not in more.detail
+    assert more.detail.endswith("any more needs another")

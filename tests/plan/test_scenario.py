@@ -124,6 +124,12 @@ def test_wrong_encoding_is_refused() -> None:
         scenario_from_json(b'\xff\xfe{"seed": 1}\x00\x80')
 
 
+def test_a_document_that_is_no_json_is_shown_as_it_begins() -> None:
+    for text in ('{"seed": 1', b'{"seed": 1'):
+        with pytest.raises(InputError, match=r"scenario is '\{\"seed\": 1': must be JSON \(Expecting"):
+            scenario_from_json(text)
+
+
 def test_a_huge_document_is_refused_before_parsing() -> None:
     with pytest.raises(InputError, match=str(MAX_SCENARIO_BYTES)):
         scenario_from_json(json.dumps({"colour": "b" * MAX_SCENARIO_BYTES}))
