@@ -36,7 +36,7 @@ def planned(app: AppTest) -> Scenario:
 def test_page_opens_answered(open_app: Open, default_plan: Plan) -> None:
     app = open_app()
     assert answer_of(app) == f"#### {sentence(default_plan.summary)}"
-    assert [metric.label for metric in app.metric] == ["GPUs", "p99 TTFT", "p99 TPOT", "Cost"]
+    assert [metric.label for metric in app.metric] == ["GPUs", "p99 TTFT", "p99 TPOT", "Cost a day"]
     assert all(metric.value not in {"", "—"} for metric in app.metric)
     assert planned(app) == Scenario()
 
@@ -76,7 +76,7 @@ def test_the_answer_stands_before_its_evidence_which_can_be_cancelled_and_asked_
         time.sleep(0.02)
         app.run(timeout=SECONDS)
     wanted = answer_of(app)
-    assert [metric.label for metric in app.metric] == ["GPUs", "p99 TTFT", "p99 TPOT", "Cost"]
+    assert [metric.label for metric in app.metric] == ["GPUs", "p99 TTFT", "p99 TPOT", "Cost a day"]
     assert not app.get("vega_lite_chart"), "no evidence of another scenario stands under the answer"
     app.button(key="cancel-plan").click()
     app.run(timeout=SECONDS)
