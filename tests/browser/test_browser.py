@@ -50,6 +50,13 @@ def click(driver: Chrome, css: str, text: str = "") -> None:
     until(driver, clicked, f"nothing to click: {css} {text}")
 
 
+def saving(driver: Chrome, tmp_path: Path) -> Path:
+    """Let the browser save files, and return the folder that they come to."""
+    folder = tmp_path / "downloads"
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    return folder
+
+
 def open_group(driver: Chrome, group: str) -> None:
     """Unfold a group of the navigation, so that its pages can be clicked."""
     click(driver, "[data-testid=stTopNavSection]", group)
@@ -192,8 +199,7 @@ def test_an_applied_suggestion_is_in_the_address(server: str, browser: OpenBrows
 
 def test_candidates_download_as_csv(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
     driver = browser()
-    folder = tmp_path / "downloads"
-    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    folder = saving(driver, tmp_path)
     open_page(driver, f"{server}/")
     click(driver, ".st-key-candidates-csv button")
     until(driver, lambda _: list(folder.glob("candidates-*.csv")), "no file was saved")
@@ -212,8 +218,7 @@ def test_candidates_download_as_csv(server: str, browser: OpenBrowser, tmp_path:
 
 def test_report_and_manifests_are_saved_and_the_report_stands_alone(server: str, browser: OpenBrowser, tmp_path: Path) -> None:
     driver = browser()
-    folder = tmp_path / "downloads"
-    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    folder = saving(driver, tmp_path)
     open_page(driver, f"{server}/?gpus=h100-80g-sxm&tp=1")
     said = answer(driver)
     shown = next(code.text for code in all_of(driver, "[data-testid=stCode] code") if code.text.startswith("vllm serve"))
